@@ -36,7 +36,7 @@ settings.load_profile("stoker")
 
 # One fork server serves all tests of a process. Whoever starts it (torch's loader, in a comparison), it imports torch once:
 # otherwise every worker of every later test would.
-set_forkserver_preload(["stoker._runtime.worker.preload"])
+set_forkserver_preload(["stoker._runtime.worker.process.preload"])
 
 # What the tests tune is of no use to whoever runs them, and what that person has tuned must not change the tests.
 os.environ["STOKER_PROFILES"] = "off"

@@ -7,6 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stoker._runtime.cache.entry import cache as cache
+    from stoker._runtime.cache.entry import cached as cached
+    from stoker._runtime.executors.ray.options import Ray as Ray
     from stoker._runtime.plan.elastic_sampler import ElasticDistributedSampler as ElasticDistributedSampler
     from stoker._runtime.worker.rng.per_sample import generator as generator
     from stoker._sharing.containers.arrays import SharedArray as SharedArray
@@ -24,12 +27,15 @@ __version__ = "0.1.0"
 __all__ = [
     "DataLoader",
     "ElasticDistributedSampler",
+    "Ray",
     "SharedArray",
     "SharedDict",
     "SharedList",
     "SharedSet",
     "SharedTuple",
     "__version__",
+    "cache",
+    "cached",
     "doctor",
     "explain",
     "generator",
@@ -40,11 +46,14 @@ __all__ = [
 _HOMES = {
     "DataLoader": "stoker.loader",
     "ElasticDistributedSampler": "stoker._runtime.plan.elastic_sampler",
+    "Ray": "stoker._runtime.executors.ray.options",
     "SharedArray": "stoker._sharing.containers.arrays",
     "SharedDict": "stoker._sharing.containers.dicts",
     "SharedList": "stoker._sharing.containers.lists",
     "SharedSet": "stoker._sharing.containers.sets",
     "SharedTuple": "stoker._sharing.containers.lists",
+    "cache": "stoker._runtime.cache.entry",
+    "cached": "stoker._runtime.cache.entry",
     "doctor": "stoker._tools.doctor.examination",
     "explain": "stoker._tools.doctor.explain",
     "generator": "stoker._runtime.worker.rng.per_sample",

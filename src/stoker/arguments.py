@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from inspect import Parameter
 from typing import Any, Literal, NamedTuple, get_args
 
-Executor = Literal["process", "thread", "inline"]
+Executor = Literal["process", "thread", "inline", "ray"]
 RngMode = Literal["batch", "sample", "torch"]
 BadSampleMode = Literal["raise", "skip", "replace"]
 Owner = Literal["torch", "stoker"]
@@ -49,9 +49,12 @@ class ExecutorKind(NamedTuple):
     workers: bool = True
     """Whether there are workers, which make batches ahead. False: ``next()`` makes the batch."""
     processes: bool = False
-    """Whether workers are processes of this host: they have a start method, and batches travel through the arena."""
+    """Whether workers are processes: they have a start method, and batches lie in the arena."""
     threads: bool = False
     """Whether workers are threads of this process: they share the dataset and the interpreter's lock."""
+
+    remote: bool = False
+    """Whether workers may run on other hosts: the dataset is sent there, and nothing is inherited by a fork."""
 
     @property
     def copies_dataset(self) -> bool:
@@ -63,6 +66,7 @@ EXECUTORS: Mapping[str, ExecutorKind] = {
     "process": ExecutorKind("process", processes=True),
     "thread": ExecutorKind("thread", threads=True),
     "inline": ExecutorKind("inline", workers=False),
+    "ray": ExecutorKind("ray", processes=True, remote=True),
 }
 DEFAULT_EXECUTOR: Executor = "process"
 """What ``executor=None`` means where there are workers."""
@@ -72,8 +76,13 @@ NO_WORKERS: Executor = "inline"
 
 def executor_kind(name: Any) -> ExecutorKind:
     """The traits of an executor. None means the default. Never raises: values that were not checked yet come here, too."""
-    name = DEFAULT_EXECUTOR if name is None else name
+    name = DEFAULT_EXECUTOR if name is None else executor_name(name)
     return next((each for each in EXECUTORS.values() if each.name == name), ExecutorKind(name))
+
+
+def executor_name(value: Any) -> Any:
+    """The name of a value of ``executor``: an object such as ``stoker.Ray(...)`` carries it."""
+    return getattr(value, "executor_kind", value)
 
 
 AUTO = "auto"
@@ -90,6 +99,17 @@ class Auto(int):
 
     def __str__(self) -> str:
         return int.__repr__(self)
+
+
+MOST_WORKERS = 4095
+"""The number of workers that one loader can have: its status page has a row for each."""
+
+
+def require_worker_count(num_workers: Any) -> None:
+    """Raises ValueError for a number that no machine has room for. Other wrong values are torch's to refuse."""
+    if isinstance(num_workers, int) and num_workers > MOST_WORKERS:
+        given = num_workers if num_workers < 1 << 60 else f"a number with {num_workers.bit_length()} bits"
+        raise ValueError(f"num_workers should be at most {MOST_WORKERS}, but got num_workers={given}")
 
 
 def is_auto(num_workers: Any) -> bool:
@@ -161,8 +181,10 @@ def _one_of(modes: tuple[str, ...]) -> Check:
 
 
 def _executor(name: str, value: Any, context: Context) -> None:
-    if value is not None and value not in tuple(EXECUTORS):
-        raise ValueError(f"{name} should be one of {tuple(EXECUTORS)} or None, but got {name}={value!r}")
+    if value is not None and executor_name(value) not in tuple(EXECUTORS):
+        raise ValueError(
+            f"{name} should be one of {tuple(EXECUTORS)}, a stoker.Ray or None, but got {name}={value!r}"
+        )
     if context.num_workers > 0 and not executor_kind(value).workers:
         raise ValueError(
             f"executor={value!r} makes batches without workers, but got num_workers={context.num_workers}"
@@ -336,19 +358,19 @@ ARGUMENTS: tuple[Argument, ...] = (
         recorded=True, examined=True,
     ),
     Argument(
-        "executor", "Executor | None", None,
-        "How batches are made: in processes, in threads, or without workers.",
+        "executor", "Executor | Ray | None", None,
+        "How batches are made: in processes, in threads, on a Ray cluster, or without workers.",
         owner="stoker", check=_executor, recorded=True, tunable=True, bisected=True,
     ),
     Argument(
         "device", "str | torch.device | None", None,
         'Where batches arrive, "cuda" for instance. "auto": the accelerator that there is. None: the CPU.',
-        owner="stoker", check=_device, recorded=True,
+        owner="stoker", check=_device, recorded=True, tunable=True,
     ),
     Argument(
         "device_prefetch", "int", 1,
         "Batches that are ahead on the device.",
-        owner="stoker", check=_count, recorded=True,
+        owner="stoker", check=_count, recorded=True, benched=True,
     ),
     Argument(
         "rng", "RngMode", "batch",
@@ -433,6 +455,8 @@ class Options:
     name: str
     reasons: dict[str, str] = field(default_factory=dict)
     threads: int = 1
+    backend: Any = None
+    """The object that was passed as ``executor``; None for a name."""
 
     @property
     def kind(self) -> ExecutorKind:
@@ -442,7 +466,7 @@ class Options:
 
 def resolve(
     *,
-    executor: str | None,
+    executor: Any,
     rng: str,
     restarts: int,
     on_bad_sample: str,
@@ -468,7 +492,7 @@ def resolve(
         if threads_per_worker > 1:
             reasons["threads_per_worker"] = "not used: num_workers is 0"
     else:
-        kind = executor or DEFAULT_EXECUTOR
+        kind = executor_name(executor) or DEFAULT_EXECUTOR
         chosen("executor", executor is not None, "default")
     chosen(
         "split_batches",
@@ -492,6 +516,7 @@ def resolve(
         name=name or "loader",
         threads=threads_per_worker if num_workers else 1,
         reasons=reasons,
+        backend=None if num_workers == 0 or isinstance(executor, str) else executor,
     )
 
 

@@ -10,10 +10,14 @@
     │   ├── RecordError                a run record that cannot be read: damaged, newer, or something else
     │   ├── TraceError                 a profiler's trace that cannot be read, or shows nothing to judge
     │   ├── TargetError                the target of ``stoker doctor`` or ``stoker tune`` cannot be loaded
+    │   ├── CacheRefused               ``stoker.cache`` cannot keep this; the message says what to do (also a ValueError)
+    │   │   └── RandomSamples          samples that are not the same each time; names what draws
+    │   ├── CacheMismatch              a kept sample is not what the dataset makes now
     │   ├── Interrupted                next() after an exception from outside may have lost a batch
     │   └── LoaderClosed               next() on an iterator whose loader was closed
     ├── RuntimeError
     │   ├── WorkerDied                 a worker was killed or exited, with torch's words
+    │   ├── ClusterError               a Ray cluster cannot be had, or was lost
     │   ├── DeviceError                ``device=`` cannot be had, or a batch cannot go there
     │   ├── WorkerTimeout              no batch within ``timeout``, with torch's words
     │   ├── WorkerFailure              a worker's exception whose own type cannot be pickled
@@ -134,6 +138,28 @@ class TargetError(StokerError):
         self.output = output
 
 
+class CacheRefused(StokerError, ValueError):
+    """``stoker.cache`` or ``stoker.cached`` cannot keep this. The message says why, with the numbers, and what to do."""
+
+    code = "STK911"
+
+
+class RandomSamples(CacheRefused):
+    """Samples that a cache should keep are not the same each time. ``draws`` names what draws random numbers."""
+
+    code = "STK912"
+
+    def __init__(self, text: str, draws: list[str] | None = None) -> None:
+        super().__init__(text)
+        self.draws = draws or []
+
+
+class CacheMismatch(StokerError, RuntimeError):
+    """``verify=`` made a kept sample again, and it differs. The message names the index."""
+
+    code = "STK913"
+
+
 class Interrupted(StokerError):
     """An exception from outside, such as Ctrl-C, may have lost a batch of this iterator. Call ``iter(loader)`` again."""
 
@@ -156,6 +182,12 @@ class DeviceError(Coded, RuntimeError):
     """The device of ``device=`` cannot be had, or a batch cannot go there. The message says why and what to do."""
 
     code = "STK311"
+
+
+class ClusterError(Coded, RuntimeError):
+    """A Ray cluster cannot be had, refuses what the loader asks for, or was lost. The message says what to do."""
+
+    code = "STK321"
 
 
 class WorkerTimeout(Coded, RuntimeError):

@@ -7,6 +7,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -29,6 +30,7 @@ from stoker._runtime.device.target_device import link_for
 from stoker._runtime.engine import recorder_setup
 from stoker._runtime.engine.epoch_prefetch import EpochPrefetch, OpenedEpoch, PrefetchedEpoch
 from stoker._runtime.engine.iterator import StokerIter
+from stoker._runtime.executors.ray.options import Ray
 from stoker._runtime.pool import memory_stats
 from stoker._runtime.pool.finished_pools import FinishedPools
 from stoker._runtime.pool.loader_stats import LoaderStats
@@ -74,7 +76,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         persistent_workers: Keep workers between epochs.
         pin_memory_device: The device to pin for; deprecated by torch.
         in_order: Deliver batches in the sampler's order. False: as they become ready.
-        executor: "process" (default), "thread", or "inline" (the meaning of ``num_workers=0``).
+        executor: "process" (default), "thread", "inline" (the meaning of ``num_workers=0``), or "ray": workers on the nodes of
+            a Ray cluster. ``stoker.Ray(...)`` says which cluster, which resources, and how many workers stay on this machine.
         device: Batches arrive on this device: "cuda", "xpu:1", a ``torch.device``, or "auto" for the accelerator that there is.
             One asynchronous copy brings each batch from its worker's memory, while the device works on the batches before.
             Tensors anywhere in the batch move; objects with their own ``to`` are asked; other values stay. None: the CPU.
@@ -107,7 +110,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     _live: LiveObjects[StokerIter] | None = None
     _finished_pools: FinishedPools | None = None
     _loader_stats: LoaderStats | None = None
-    _bookmark: LoaderState | None = None
+    _resume_state: LoaderState | None = None
     _prefetched: PrefetchedEpoch | None = None
     _recorder: Recorder | None = None
     _site: str | None = None
@@ -137,7 +140,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        executor: arguments.Executor | None = None,
+        executor: arguments.Executor | Ray | None = None,
         device: str | torch.device | None = None,
         device_prefetch: int = 1,
         rng: arguments.RngMode = "batch",
@@ -155,13 +158,15 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         chosen: InitialWorkers | None = None
         if arguments.is_auto(num_workers):
             by_size = batch_size if batch_sampler is None else None
-            chosen = choose_initial_workers(dataset, by_size, executor=executor, threads=threads_per_worker)
+            chosen = choose_initial_workers(
+                dataset, by_size, executor=arguments.executor_name(executor), threads=threads_per_worker
+            )
             # What torch refuses without workers is no contradiction here: there may be some tomorrow.
             num_workers = arguments.Auto(max(1, chosen.workers))
         assert not isinstance(num_workers, str)
         recorded_by_lightning = "__pl_saved_args" in vars(self)
         # Set before torch's constructor counts the processes, because threads are none.
-        self.executor: arguments.Executor | None = executor
+        self.executor: arguments.Executor | Ray | None = executor
         super().__init__(
             dataset,
             batch_size,
@@ -312,9 +317,14 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         if attr == "num_workers" and isinstance(value, str) and arguments.is_auto(value):
             threads = self.threads_per_worker
             self._initial_workers = choose_initial_workers(
-                self.dataset, self.batch_size, executor=self.executor, threads=threads
+                self.dataset,
+                self.batch_size,
+                executor=arguments.executor_name(self.executor),
+                threads=threads,
             )
             value = arguments.Auto(self._initial_workers.workers)
+        if attr == "num_workers":
+            arguments.require_worker_count(value)
         if attr == "num_workers" and self._known:
             self._renumber(value)
         super().__setattr__(attr, value)
@@ -349,7 +359,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         the growth of that since its first batches. Reading a worker takes about 10 ms; its figures may be a second old.
         ``device`` says how batches reach their device (``memory``), why better ways are not used (``fallbacks``), how many copies
         were made, and how many bytes are ahead on it; None without ``device``. ``record`` is the live run record, None with
-        ``record=False``. ``tuning`` says how ``num_workers="auto"`` began, what it changed and why; None without it.
+        ``record=False``. ``tuning`` says how ``num_workers="auto"`` began, what it changed and why; None without it. ``cache`` has
+        what sample caches did in the workers (``stoker.cache``, ``stoker.cached``): ``hits``, ``misses``, their bytes, the worker
+        time that hits saved, and how many samples could not be kept (``passed``); None without a cache.
         """
         recorder = self._observer()
         record = None if recorder is None else recorder.record().as_dict()
@@ -357,8 +369,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         memory = memory_stats.memory(self._pools(), kept)
         return {
             **self._own_stats().as_dict(), "memory": memory, "device": self._device_stats(kept), "record": record,
-            "tuning": self._tuning(),
+            "tuning": self._tuning(), "cache": self._cache_stats(),
         }  # fmt: skip
+
+    def _cache_stats(self) -> dict[str, int] | None:
+        use = self._own_stats().cache.use()
+        return None if use is None else asdict(use)
 
     def _device_stats(self, kept: list[Pool]) -> dict[str, Any] | None:
         """Of the device that was used last; None if none was."""
@@ -372,7 +388,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """How batches get to the device; None for the CPU. It is kept for the life of the loader."""
         if self._device_links is None:
             self._device_links = {}
-        return link_for(self._device_links, self.device, self.name or "loader")
+        link = link_for(self._device_links, self.device, self.name or "loader")
+        self._own_stats().copy_times = None if link is None else link.times
+        return link
 
     def _tuning(self) -> dict[str, Any] | None:
         if not isinstance(self.num_workers, arguments.Auto):
@@ -475,6 +493,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             self.executor
         ).threads:  # no process is made, and threads that wait are cheap
             return
+        if arguments.executor_kind(self.executor).remote:  # they take the cluster's CPUs, which Ray counts
+            return
         found = cpus()
         if self.num_workers > found.usable:
             warnings.warn(
@@ -487,7 +507,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the workers: a copy starts its own."""
-        place = copy.copy(self._bookmark)
+        place = copy.copy(self._resume_state)
         kept = {
             key: value
             for key, value in self.__dict__.items()
@@ -500,7 +520,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             "_finished_pools": None,
             "_prefetched": None,
             "_device_links": None,
-            "_bookmark": place,
+            "_resume_state": place,
         }
 
     def _pools(self) -> list[Pool]:
@@ -560,9 +580,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         return lasting and isinstance(pool, Pool) and not pool.closed
 
     def _place(self) -> LoaderState:
-        if self._bookmark is None:
-            self._bookmark = LoaderState()
-        return self._bookmark
+        if self._resume_state is None:
+            self._resume_state = LoaderState()
+        return self._resume_state
 
     def _keep(self, pool: Pool) -> None:
         self._iterator = pool  # type: ignore[assignment]

@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 import stoker
 from stoker._record import journal
-from stoker._runtime.autoscale.rank_consensus import AgreedWorkers
+from stoker._runtime.autoscale.ranks.rank_consensus import AgreedWorkers
 from stoker._runtime.autoscale.types import AutoscaleAction, AutoscaleBounds, Observation, ObservationPeriod
 from stoker._runtime.executors.process.start_method import HAZARDS
 from stoker.arguments import Auto

@@ -74,7 +74,7 @@ class LateStager:
 
     to_device = True
 
-    def hold_back(self) -> None:
+    def hold_back(self, *, ready: bool) -> None:
         return None
 
     def close(self) -> None:

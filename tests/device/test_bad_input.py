@@ -98,6 +98,34 @@ def test_a_device_that_is_lost_in_the_middle_of_an_epoch(fake: FakeDevice, regis
     del kept, batches, caught, loader
 
 
+class Mover:
+    """Moves itself."""
+
+    def __init__(self, inside: torch.Tensor) -> None:
+        self.inside = inside
+
+    def to(self, device: torch.device) -> torch.Tensor:
+        return self.inside.to(device)
+
+
+def test_a_device_that_is_lost_while_objects_move_themselves(fake: FakeDevice) -> None:
+    with load(collate_fn=lambda rows: Mover(rows[0])) as loader:
+        batches = iter(loader)
+        assert next(batches).cpu().unique().tolist() == [0]
+        fake.lose()
+        with pytest.raises(torch.AcceleratorError) as caught:
+            next(batches)
+        assert_coded(caught.value, "STK812")
+        del batches, caught
+
+
+def test_meta_tensors_stay(fake: FakeDevice) -> None:
+    with load(collate_fn=lambda rows: [torch.empty(3, device="meta"), rows[0]]) as loader:
+        for meta, row in loader:
+            assert (meta.device.type, row.device.type) == ("meta", NAME)
+        del meta, row
+
+
 def test_device_tensors_from_the_dataset(fake: FakeDevice) -> None:
     class OnDevice(Wide):
         def __getitem__(self, index: int) -> torch.Tensor:

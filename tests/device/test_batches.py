@@ -284,3 +284,14 @@ def test_parts_that_the_parent_has_to_collate_are_opened_once(fake: FakeDevice) 
                 wanted = [float(20 * number + row + 3) for row in range(20)]
                 assert batch["field3"].cpu()[:, 0].tolist() == wanted
         del batch
+
+
+def test_the_record_has_how_long_copies_took_there(fake: FakeDevice) -> None:
+    with load("process", device=NAME) as loader:
+        assert len(list(loader)) == 6
+        torch.accelerator.synchronize(0)
+        assert len(list(loader)) == 6
+        stats = loader.stats()
+    copied_ns = stats["device"]["copied_ns"]
+    assert copied_ns > 0
+    assert stats["record"]["loaders"][0]["totals"]["copied_ns"] == copied_ns

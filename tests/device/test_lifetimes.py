@@ -182,6 +182,48 @@ def test_batches_dropped_on_another_thread(fake: FakeDevice) -> None:
         del kept, each, batches
 
 
+class Mover:
+    """Moves its tensor itself, straight from the slot."""
+
+    def __init__(self, inside: torch.Tensor) -> None:
+        self.inside = inside
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> torch.Tensor:
+        return self.inside.to(device, non_blocking=non_blocking)
+
+
+class Refuser(Mover):
+    """Begins a copy, and then raises for some batches."""
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> torch.Tensor:
+        moved = super().to(device, non_blocking)
+        if int(self.inside[0]) % 4 == 3:
+            raise ValueError("does not want to")
+        return moved
+
+
+def movers(rows: list[torch.Tensor]) -> list[Any]:
+    """The plain tensor goes with the one copy, for which the slot is registered."""
+    return [rows[0], Mover(rows[0] + 0), Refuser(rows[0] + 0)]
+
+
+def test_an_object_that_raises_leaves_the_copies_of_others_alone(fake: FakeDevice) -> None:
+    """The last batch does, too: nothing that follows on its stream is waited for when the memory goes away."""
+    refused = 0
+    with load(collate_fn=movers) as loader:
+        batches, kept = iter(loader), []
+        while True:
+            try:
+                kept += next(batches)
+            except ValueError:
+                refused += 1
+            except StopIteration:
+                break
+    assert refused == BATCHES // 4
+    assert numbers(kept) == [each for each in ALL if each[0] % 4 != 3 for _ in range(3)]
+    del kept, batches
+
+
 def test_workers_killed_while_copies_are_under_way(fake: FakeDevice) -> None:
     with load(device_prefetch=2, restarts=10) as loader:
         kept = []

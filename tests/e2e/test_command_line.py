@@ -350,7 +350,8 @@ def test_every_loader_of_a_training_script(mode: str, engine: str, spawn: list[s
     The record has every loader that the training loop asked, with what it handed over.
     """
     (tmp_path / "script.py").write_text(TRAINING)
-    words = [mode, "-o", "run.json", "--json", "verdict.json", "--trace", "trace.json", "script.py", *spawn]
+    files = ["-o", "run.json", "--verdict", "verdict.json", "--trace", "trace.json"]
+    words = [mode, *files, "script.py", *spawn]
     code, out, err = stoker(*words, cwd=tmp_path, env=environment())
     printed = PRINTED.format(ranks="(0, [0, 5], True)\n" * len(spawn), words=", 'spawn'" * len(spawn))
     assert (code, out) == (1, printed)

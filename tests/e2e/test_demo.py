@@ -19,7 +19,7 @@ from tests.warm import environment
 
 def test_ctrl_c_leaves_what_was_measured_and_nobody_behind(tmp_path: Path) -> None:
     """The gap is measured to its end; in the recorded run that comes behind it the command is told to stop."""
-    arguments = ["demo", "--quick", "--only", "gap", "--only", "profile", "--json", "demo.json"]
+    arguments = ["demo", "--quick", "--only", "gap", "--only", "profile", "--record", "demo.json"]
     command = [sys.executable, "-m", "stoker", *arguments]
     pipe = subprocess.PIPE
     with subprocess.Popen(

@@ -12,7 +12,7 @@ import pytest
 
 from stoker._tools.demo import child
 from stoker._tools.demo.act import ActContext
-from stoker._tools.demo.acts import doctor, killed, memory, tuner
+from stoker._tools.demo.acts import cache, doctor, killed, memory, tuner
 
 
 def _stage(folder: Path) -> ActContext:
@@ -60,6 +60,23 @@ def test_the_tuner_answers_and_leaves_no_profile(tmp_path: Path, monkeypatch: py
     assert result["tuning"]["profile"] == ""
     assert not (tmp_path / "profiles").exists()
     assert tuner.lines(json.loads(json.dumps(result)))
+
+
+def test_later_epochs_of_a_cache_make_no_sample() -> None:
+    told: list[float] = []
+    result = cache.measured(64, lambda what, share: told.append(share))
+    assert told == sorted(told)
+    ways = result["ways"]
+    assert ways["torch"]["cache"] is None
+    assert ways["stoker"]["cache"] is None
+    for name in (cache.WHOLE, cache.FLIPPED):
+        use = ways[name]["cache"]
+        assert (use["misses"], use["hits"], use["passed"]) == (64, 2 * 64, 0)
+    again = json.loads(json.dumps(result))
+    assert len(cache.lines(again)) == 3
+    (section,) = cache.sections(again)
+    assert "once for all workers" not in str(section)
+    assert "whole samples cached" in str(section)
 
 
 def _raise(tell: Any) -> None:

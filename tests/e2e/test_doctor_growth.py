@@ -11,7 +11,11 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset
 
 import stoker
-from stoker._tools.doctor.checks.memory import stk601_copy_on_write, stk603_out_of_memory
+from stoker._tools.doctor.checks.memory import (
+    stk601_copy_on_write,
+    stk603_out_of_memory,
+    stk607_worker_cache,
+)
 from stoker._tools.doctor.facts.growth import GrowthFacts
 from stoker._tools.doctor.probes import FactUnavailable, growth
 from stoker._tools.sandbox.subject import Subject
@@ -51,6 +55,13 @@ class Caching(Dataset):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         return self.made.setdefault(index, torch.zeros(2000))
+
+
+class Fresh(Caching):
+    """Makes every sample anew."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.zeros(2000)
 
 
 @cache
@@ -102,6 +113,19 @@ def test_a_cache_of_its_own_is_not_taken_for_copies():
     (found,) = stk603_out_of_memory.examine(_probed(Remembering()), TARGET)
     assert found.where is not None
     assert found.where.endswith("test_doctor_growth._kept")
+
+
+def test_caches_that_every_worker_fills_are_found_and_one_for_all_workers_is_not():
+    for caching, path in ((Caching(), "dataset.made"), (Remembering(), "test_doctor_growth._kept")):
+        (found,) = stk607_worker_cache.examine(_probed(caching), TARGET)
+        assert found.where is not None
+        assert found.where.endswith(path)
+        each, all_ = found.numbers["bytes_per_worker"], found.numbers["bytes_of_all"]
+        assert isinstance(each, int)
+        assert all_ == pytest.approx(TARGET.loader.num_workers * each, abs=8)
+    shared = _probed(stoker.cache(Fresh(), budget="256MiB"))
+    assert list(stk607_worker_cache.examine(shared, TARGET)) == []
+    assert list(stk601_copy_on_write.examine(shared, TARGET)) == []
 
 
 class Short(IterableDataset):

@@ -121,6 +121,6 @@ def test_a_straggler_is_found_by_its_index_and_computing_by_its_function(monkeyp
 
 def test_a_race_that_fails_leaves_no_workers_to_wait_for():
     ragged = Subject(Made(lambda index: torch.zeros(index % 2 + 1)), arguments={"num_workers": 2})
-    lap = race.race(ragged, [[0, 1], [2, 3]] * 8, 2)
-    assert "a trial with 2 workers failed" in lap.why_not
+    pace = race.race(ragged, [[0, 1], [2, 3]] * 8, 2)
+    assert "a trial with 2 workers failed" in pace.why_not
     assert multiprocessing.active_children() == []

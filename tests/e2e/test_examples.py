@@ -174,6 +174,24 @@ def test_image_classification(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("warm_scripts")
+def test_sample_cache(tmp_path: Path) -> None:
+    said = ended(started(tmp_path, "sample_cache.py", "--pictures", "48"))
+    assert "cache: 96 hits, 48 misses" in said
+    again = ended(started(tmp_path, "sample_cache.py", "--pictures", "48", "--num-workers", "0"))
+    sums = [re.findall(r"sum (\d+)", each) for each in (said, again)]
+    assert len(sums[0]) == 3
+    assert sums[0] == sums[1]  # a cache changes no batch
+
+
+@pytest.mark.usefixtures("warm_scripts")
+def test_a_sample_cache_of_whole_samples(tmp_path: Path) -> None:
+    said = ended(started(tmp_path, "sample_cache.py", "--pictures", "48", "--whole"))
+    assert "refused" not in said
+    assert "cache: 96 hits, 48 misses" in said
+    assert len(set(re.findall(r"sum (\d+)", said))) == 1
+
+
+@pytest.mark.usefixtures("warm_scripts")
 def test_ragged_text(tmp_path: Path) -> None:
     said = ended(started(tmp_path, "ragged_text.py", "--texts", "900", "--epochs", "2"))
     shuffled, like_to_like, *epochs = percents(said)

@@ -20,6 +20,7 @@ from stoker._record import journal, recorder
 from stoker._record.schema import STEP_COLUMNS, LoaderRecord
 from stoker._record.step_buffer import StepBuffer
 from stoker._tools.profile.torch_loader import install
+from stoker._tools.report.verdict.cache_advice import fetch_ns
 from tests.compat.samples import Squares
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
@@ -134,6 +135,23 @@ def test_every_batch_of_workers_is_a_row(persistent: bool) -> None:
     assert all(each.index == 4 * each.seq + each.row for each in record.slowest)
     assert {each.worker for each in record.workers} == {0, 1}
     assert sum(each.ns for each in record.blame) == pytest.approx(record.totals.wait_ns, rel=0.01)
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_forecast_of_a_cache_knows_how_many_samples_there_are_and_how_large(workers: int) -> None:
+    loader: Any = DataLoader(Numbers(), batch_size=4, num_workers=workers)
+    for _ in range(2):
+        list(loader)
+    record, _ = only()
+    assert (record.samples, record.sample_bytes) == (24, 16)  # two whole numbers of eight bytes
+    assert (fetch_ns(record) or 0) > 300_000
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_stream_has_no_number_of_samples() -> None:
+    list(DataLoader(Stream(), batch_size=2))
+    assert only()[0].samples is None
 
 
 def site_of(loader: Any) -> str:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import psutil
+import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
@@ -178,6 +179,27 @@ def test_targets_without_a_batch_are_no_end_of_the_sandbox():
         assert here.ask("work", seconds=0.1, limit_s=0.1).failure == "no sample was made within 0.1 s"
         assert here.block(TORCH_PAIR, limit_s=0.1).failure == "no batch came within 0.1 s"
         assert not here.workers()
+
+
+class OneBuffer:
+    """Fills the same tensor for every batch."""
+
+    def __init__(self) -> None:
+        self.buffer: Any = None
+
+    def __call__(self, samples: Any) -> Any:
+        self.buffer = torch.stack([torch.as_tensor(each) for each in samples], out=self.buffer)
+        return self.buffer
+
+
+def fresh(samples: Any) -> Any:
+    return torch.stack([torch.as_tensor(each) for each in samples])
+
+
+@pytest.mark.parametrize(("collate_fn", "keeps"), [(OneBuffer(), True), (fresh, False), (None, False)])
+def test_a_collate_fn_that_keeps_its_memory_is_found(collate_fn: Any, keeps: bool):
+    with ward(DataLoader(Rows(), batch_size=8, collate_fn=collate_fn)) as here:
+        assert here.ask("work", seconds=0.1).fact.keeps_batches is keeps
 
 
 def test_streams_go_round_and_settings_that_cannot_be_are_refused():

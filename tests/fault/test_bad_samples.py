@@ -363,7 +363,7 @@ def test_stats_and_log(mode: Any, workers: int, caplog: pytest.LogCaptureFixture
     assert (recorded["totals"]["bad_samples"], recorded["totals"]["batches"]) == (6, 9)
     assert [event["kind"] for event in recorded["events"]] == ["bad_sample"] * 2
     assert stats == {
-        "name": "train", "batches": 9, "empty_batches": 0, "worker_deaths": 0, "stalls": 0, "tuning": None,
+        "name": "train", "batches": 9, "empty_batches": 0, "worker_deaths": 0, "stalls": 0, "tuning": None, "cache": None,
         "device": None,
         "bad_samples": {
             "count": 6,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import Dataset
@@ -16,7 +17,7 @@ from torch.utils.data import Dataset
 import stoker
 from stoker._host.memory_available import Gauge, MemoryAvailable
 from stoker._runtime.scheduler import policy
-from stoker._runtime.worker import memory_probe
+from tests import warm
 
 MIB = 1 << 20
 ROW_BYTES = 8 * MIB
@@ -184,46 +185,58 @@ def test_trim_from_another_thread_in_the_middle_of_an_epoch(telling: Callable[..
         assert seen == list(range(24))
 
 
-class Growing(Dataset[torch.Tensor]):
-    """Forked workers touch ``words``, which copies its pages, or read ``pages`` of a shared file that nobody else has touched."""
+GROWING = """
+import json, os, sys
+import numpy as np
+import torch
+import stoker
+from stoker._runtime.worker import memory_probe
 
-    def __init__(self, *, touch: bool) -> None:
-        self.touch = touch
+memory_probe._DUE_NS = 0  # forked workers have it: they measure themselves after their first batch
+TOUCH = sys.argv[1] == "copies"
+PAGES_BYTES = 48 << 20
+
+class Growing:
+    def __init__(self):
         self.words = [str(number) for number in range(600_000)]
         self.fd = os.memfd_create("stoker-test")
-        os.truncate(self.fd, 48 * MIB)
-        os.pwrite(self.fd, b"x" * (48 * MIB), 0)
+        os.truncate(self.fd, PAGES_BYTES)
+        os.pwrite(self.fd, b"x" * PAGES_BYTES, 0)
         self.pages = np.memmap(f"/proc/self/fd/{self.fd}", dtype=np.uint8, mode="r+")
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 24
 
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if index >= 20:
-            if self.touch:
-                kept = list(self.words)
-                return torch.tensor(len(kept))
-            return torch.tensor(int(self.pages[::4096].sum()))
-        return torch.tensor(index)
+    def __getitem__(self, index):
+        if index < 20:
+            return torch.tensor(index)
+        if TOUCH:
+            return torch.tensor(len(list(self.words)))
+        return torch.tensor(int(self.pages[::4096].sum()))
+
+if __name__ == "__main__":
+    options = dict(num_workers=1, persistent_workers=True, split_batches=False, multiprocessing_context="fork")
+    with stoker.DataLoader(Growing(), batch_size=1, prefetch_factor=8, **options) as loader:
+        for _ in loader:
+            pass
+        print(json.dumps(loader.stats()["memory"]["workers"]))
+"""
 
 
-@pytest.mark.parametrize("touch", [True, False], ids=["copies", "shared-pages"])
-def test_growth_is_what_a_worker_has_for_itself(touch: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        memory_probe, "_DUE_NS", 0
-    )  # forked workers have it: they measure themselves after their first batch
-    dataset = Growing(touch=touch)
-    try:
-        with loader_of(dataset, num_workers=1, persistent_workers=True, split_batches=False) as loader:
-            for _ in loader:
-                pass
-            [worker] = loader.stats()["memory"]["workers"]
-    finally:
-        os.close(dataset.fd)
+@pytest.mark.parametrize("kind", ["copies", "shared-pages"])
+def test_growth_is_what_a_worker_has_for_itself(kind: str, tmp_path: Path) -> None:
+    """Workers copy pages of the parent, or read pages of a file that nobody else has touched. In a small process of its own:
+    what a large parent writes meanwhile becomes its worker's alone, too.
+    """
+    script = tmp_path / "growing.py"
+    script.write_text(GROWING)
+    done = warm.run([str(script), kind], timeout=PATIENCE_S, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [worker] = json.loads(done.stdout)
     assert worker["worker"] == 0
     assert worker["pid"] > 0
     assert worker["pss_bytes"] > worker["private_bytes"] > 0
-    if touch:
+    if kind == "copies":
         assert worker["private_growth_bytes"] > 16 * MIB
     else:
         assert worker["private_growth_bytes"] < 8 * MIB

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_info
 from torch.utils.data import Dataset
 
 import stoker
-from stoker._runtime.worker import process_setup
+from stoker._runtime.worker.process import process_setup
 
 
 class Threads(Dataset[Any]):

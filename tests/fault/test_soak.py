@@ -8,8 +8,9 @@ import pytest
 
 import stoker
 from tests.soak.ledger import Ledger
-from tests.soak.scenario import DEATHS, ENDS, FINALES, KINDS, STARTS, draw
-from tests.soak.supervisor import Supervisor
+from tests.soak.legs import LEGS, chosen
+from tests.soak.supervisor import Plan, Supervisor
+from tests.soak.workers.scenario import DEATHS, ENDS, FINALES, KINDS, STARTS, draw
 
 SEEDS = [*range(100, 115), 118, 126, 36]
 """The last one is the scenario with spawned workers, which take seconds to start."""
@@ -17,16 +18,58 @@ SEEDS = [*range(100, 115), 118, 126, 36]
 GROUPS = [SEEDS[first::3] for first in range(3)]
 LONG_S = 1000.0
 
+QUICK = {"interrupts": 6, "samples": 1, "refusals": 1, "clocks": 1, "resumes": 1}
+"""Seeds of other legs, whose scenarios take some seconds on a busy machine. What the rest does has tests of its own."""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", GROUPS, ids=lambda seeds: f"from {seeds[0]}")
 def test_nothing_is_lost_and_nothing_is_left(seeds: list[int]) -> None:
+    played("workers", seeds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leg", list(QUICK))
+def test_every_quick_leg_ends_well(leg: str) -> None:
+    played(leg, [QUICK[leg]])
+
+
+def played(leg: str, seeds: list[int]) -> None:
     ledger = Ledger(seeds[0], quiet=True)
-    Supervisor(iter(seeds), ledger, 1).run(LONG_S)
-    assert not ledger.findings, "\n".join(f"--only {seed}: {finding}" for seed, finding in ledger.findings)
+    Supervisor(Plan([leg], seeds[0], only=(leg, seeds)), ledger, 1).run(LONG_S)
+    if leg in ledger.left_out:
+        pytest.skip(ledger.left_out[leg])
+    assert not ledger.findings, "\n".join(
+        f"--only {leg}:{seed}: {told}" for leg, seed, told in ledger.findings
+    )
     assert ledger.scenarios == len(seeds)
     assert ledger.batches > 0
     assert ledger.faults.total() > 0
+
+
+def test_legs_take_turns_by_their_shares() -> None:
+    plan = Plan(["workers", "interrupts"], 1)
+    had = dict.fromkeys(LEGS, 0.0)
+    for _ in range(100):
+        leg = plan.next_leg(1e6)
+        assert leg is not None
+        plan.begun(leg)
+        plan.used(leg, 1.0)
+        had[leg] += 1
+    assert had["workers"] / had["interrupts"] == pytest.approx(
+        LEGS["workers"].share / LEGS["interrupts"].share, rel=0.1
+    )
+
+
+def test_a_leg_without_the_time_for_it_is_not_begun() -> None:
+    assert Plan(["workers"], 1).next_leg(LEGS["workers"].takes_s / 2) is None
+
+
+def test_legs_are_chosen_by_name() -> None:
+    assert chosen(None) == list(LEGS)
+    assert chosen("interrupts,workers") == ["interrupts", "workers"]
+    with pytest.raises(ValueError, match="no leg is called wokers: there are "):
+        chosen("wokers")
 
 
 def test_the_choice_has_everything() -> None:

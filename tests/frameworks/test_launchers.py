@@ -57,6 +57,17 @@ lightning.Trainer(
 ).fit(Model())
 """
 
+FABRIC = """
+import lightning, torch
+from torch.utils.data import DataLoader, TensorDataset
+
+fabric = lightning.Fabric(accelerator="cpu", devices=2, strategy="ddp")
+fabric.launch()
+loader = fabric.setup_dataloaders(DataLoader(TensorDataset(torch.arange(16.0)), batch_size=2, shuffle=True, num_workers=1))
+assert sum(1 for _ in loader) == 4
+fabric.barrier()
+"""
+
 RAY = """
 import sys
 import ray
@@ -93,6 +104,7 @@ LAUNCHED = {
         ],
     ),
     "lightning": (LIGHTNING, ["train.py"]),
+    "fabric": (FABRIC, ["train.py"]),
     "ray": (RAY, ["train.py", "storage"]),
 }
 
@@ -101,7 +113,7 @@ LAUNCHED = {
 @pytest.mark.timeout(145)
 @pytest.mark.parametrize("launcher", LAUNCHED)
 def test_every_rank_is_followed(launcher: str, tmp_path: Path) -> None:
-    needs("torch" if launcher == "torchrun" else launcher)
+    needs({"torchrun": "torch", "fabric": "lightning"}.get(launcher, launcher))
     script, words = LAUNCHED[launcher]
     (tmp_path / "train.py").write_text(script)
     words = [str(tmp_path / "storage") if each == "storage" else each for each in words]

@@ -64,6 +64,15 @@ def loop(folder):
     again = ours(stoker.DataLoader(data, batch_size=2, sampler=stoker.ElasticDistributedSampler(data, seed=3)))
     again.load_state_dict(state)
     told["rest"] = [numbers(batch) for batch in again]
+
+    from tests.frameworks import accelerator
+    handed = accelerator.load()
+    brought = ours(stoker.DataLoader(Numbers(26), batch_size=4, num_workers=1, device=accelerator.NAME))
+    told["brought"] = []
+    for batch in brought:
+        handed.note(batch)
+        told["brought"].append(numbers(batch.cpu()))
+    told["memory"] = [handed.filled, handed.used]
     (Path(folder["folder"]) / f"{rank}.json").write_text(json.dumps(told))
 
 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
@@ -96,6 +105,9 @@ def test_two_workers(tmp_path: Path) -> None:
             assert each[f"ours {shuffle}"] == each[f"torch {shuffle}"]
             assert each[f"kind {shuffle}"] == ["stoker.loader", "mine", "thread"]
         assert each["auto"] == each["ours False"]
+        assert each["brought"] == each["auto"][: len(each["brought"])]
+        assert len(each["brought"]) == 4
+        assert each["memory"][0] == each["memory"][1]  # Ray makes no second copy
         assert each["stream"] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]] * 2
     parts = [batch for each in ranks for batch in (*each["first"], *each["rest"])]
     assert sorted(flat(parts)) == list(range(24))

@@ -11,7 +11,7 @@ import torch
 import stoker
 from tests.frameworks.packages import needs
 from tests.frameworks.processes import in_fork, on_ranks
-from tests.frameworks.samples import Batches, flat
+from tests.frameworks.samples import Batches
 
 transformers = needs(
     "transformers", "transformers.trainer", "stoker.integrations.transformers", "accelerate", "datasets"
@@ -135,7 +135,8 @@ def test_two_ranks(tmp_path: Path) -> None:
     rest = on_ranks(2, lambda: train(tmp_path / "c", True, resume=tmp_path / "a" / "checkpoint-2"))
     assert [each[0] for each in rest] == [each[0][2:] for each in ours]
     alone = in_fork(lambda: train(tmp_path / "d", True, resume=tmp_path / "a" / "checkpoint-2"))
-    assert set(flat(alone[0])) <= set(range(LENGTH))
+    without = in_fork(lambda: train(tmp_path / "e", False, resume=tmp_path / "b" / "checkpoint-2"))
+    assert alone[0] == without[0]  # on another number of ranks it skips batches, as the Trainer does
     assert len(alone[0]) == 12
 
 

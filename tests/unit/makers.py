@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stoker._runtime.protocol.worker_spec import BatchOrder, WorkerSpec
-from stoker._runtime.worker.batch_maker import BatchMaker
+from stoker._runtime.worker.batch_maker import BatchMaker, StatusView
 
 
 def spec(dataset: Any, **changed: Any) -> WorkerSpec:
@@ -17,9 +17,15 @@ def spec(dataset: Any, **changed: Any) -> WorkerSpec:
 
 
 def maker(
-    dataset: Any, *, worker: int = 0, inline: bool = False, shared: bool = False, **changed: Any
+    dataset: Any,
+    *,
+    worker: int = 0,
+    inline: bool = False,
+    shared: bool = False,
+    watch: StatusView | None = None,
+    **changed: Any,
 ) -> BatchMaker:
-    return BatchMaker(spec(dataset, **changed), worker, inline=inline, shared=shared)
+    return BatchMaker(spec(dataset, **changed), worker, inline=inline, shared=shared, watch=watch)
 
 
 def order(indices: Any, **changed: Any) -> BatchOrder:

@@ -25,7 +25,17 @@ import stoker
 from stoker import arguments
 from stoker._runtime.executors import registry
 from stoker._tools.tune.knobs import KNOBS
-from stoker.arguments import ARGUMENTS, BY_NAME, OWN, LeftOpen, Options, check, parse_bytes, resolve
+from stoker.arguments import (
+    ARGUMENTS,
+    BY_NAME,
+    MOST_WORKERS,
+    OWN,
+    LeftOpen,
+    Options,
+    check,
+    parse_bytes,
+    resolve,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 TABLE = SimpleNamespace(**runpy.run_path(str(DOCS / "argument_table.py")))
@@ -87,7 +97,7 @@ def test_the_tuners_knobs_are_the_tunable_arguments() -> None:
 
 
 def test_an_executor_that_a_newer_version_recorded_is_taken_for_one_on_another_host() -> None:
-    kind = arguments.executor_kind("ray")
+    kind = arguments.executor_kind("slurm")
     assert (kind.workers, kind.processes, kind.threads, kind.copies_dataset) == (True, False, False, True)
 
 
@@ -154,7 +164,7 @@ def test_importing_the_table_imports_no_torch() -> None:
 @pytest.mark.parametrize(
     ("changed", "kind", "words"),
     [
-        ({"executor": "ray"}, ValueError, "executor='ray'"),
+        ({"executor": "slurm"}, ValueError, "executor='slurm'"),
         ({"executor": ["process"]}, ValueError, "executor should be one of"),
         ({"executor": "inline"}, ValueError, "num_workers=2"),
         ({"rng": None}, ValueError, "rng=None"),
@@ -289,3 +299,21 @@ def test_a_number_left_open_is_an_int_and_survives_copies() -> None:
     for again in (copy.deepcopy(number), pickle.loads(pickle.dumps(number))):
         assert type(again) is LeftOpen
         assert again == 2
+
+
+@pytest.mark.parametrize("given", [4096, 10**18, 10**400, 10**5000], ids=["4096", "18", "400", "5000"])
+@pytest.mark.parametrize("executor", ["process", "thread"])
+def test_more_workers_than_there_can_be_are_refused_at_once(given: int, executor: str) -> None:
+    """`iter(loader)` once made that many places for them, or raised OverflowError."""
+    with pytest.raises(ValueError, match="num_workers should be at most 4095, but got") as raised:
+        stoker.DataLoader(range(4), num_workers=given, executor=executor)  # type: ignore[arg-type]
+    assert len(str(raised.value)) < 100
+    loader: stoker.DataLoader[Any] = stoker.DataLoader(range(4), executor=executor)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="at most 4095"):
+        loader.num_workers = given
+
+
+def test_the_most_workers_have_a_row_each_on_the_status_page() -> None:
+    from stoker._runtime.protocol.status_page import MAX_WORKERS
+
+    assert MAX_WORKERS == MOST_WORKERS

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
+import stoker
 from stoker._runtime.protocol.status_page import COLLATING, EPOCH, INDEX, NO_INDEX, PHASE, ROW, WORDS
 from stoker._runtime.scheduler.row_ranges import row_ranges, share_ranges
 from stoker._runtime.worker.batch_maker import BatchMaker, StatusView
@@ -259,7 +260,7 @@ def test_generators_are_left_to_run_where_they_are_not_ours(rng: str, shared: bo
 
 def test_torch_is_left_alone_when_it_is_not_ours() -> None:
     one = maker(Dice())
-    one.seeder.torch_is_ours = False
+    one.seeder.leave_torch()
     torch.manual_seed(11)
     [row] = one.make(order([0]), None)
     torch.manual_seed(11)
@@ -407,32 +408,57 @@ def test_what_is_no_batch_is_a_type_error(indices: Any) -> None:
     ids=str,
 )
 def test_the_index_in_the_making_is_shown(options: dict[str, Any], indices: Any) -> None:
-    one = maker(list(range(100)), **options)
-    one.watch = StatusView([0] * WORDS, [1])
-    one.make(order(indices), None)
-    assert one.watch.here[INDEX] == 70
+    watch = StatusView([0] * WORDS, [1])
+    maker(list(range(100)), watch=watch, **options).make(order(indices), None)
+    assert watch.here[INDEX] == 70
 
 
 @pytest.mark.parametrize("index", [True, "70", -3, 1 << 70, (1, 2), None], ids=repr)
 def test_what_is_no_number_of_a_sample_is_not_shown_as_one(index: Any) -> None:
-    one = maker({index: 1})
-    one.watch = StatusView([0] * WORDS, [1])
-    one.make(order([index]), None)
-    assert one.watch.here[INDEX] == NO_INDEX
+    watch = StatusView([0] * WORDS, [1])
+    maker({index: 1}, watch=watch).make(order([index]), None)
+    assert watch.here[INDEX] == NO_INDEX
 
 
 # Streams
 
 
 def test_the_row_is_shown_and_an_old_epoch_is_given_up() -> None:
-    one = maker(list(range(100)))
-    one.watch = StatusView([0] * WORDS, [1])
-    one.make(order([5, 6, 7]), None)
-    assert one.watch.here[ROW] == 2
-    assert one.watch.here[PHASE] == COLLATING
-    one.watch.there[EPOCH] = 2
+    watch = StatusView([0] * WORDS, [1])
+    maker(list(range(100)), watch=watch).make(order([5, 6, 7]), None)
+    assert watch.here[ROW] == 2
+    assert watch.here[PHASE] == COLLATING
+    watch.there[EPOCH] = 2
     for iterable in (False, True):
-        late = maker(list(range(100)), iterable=iterable)
-        late.watch = one.watch
+        late = maker(list(range(100)), iterable=iterable, watch=watch)
         with pytest.raises(Abandoned):
             late.make(order([5, 6, 7]), None)
+
+
+def test_plain_values_are_looked_up_in_one_go_from_the_first_batch_on() -> None:
+    watch = StatusView([0] * WORDS)
+    one = maker(range(100), inline=True, own_collate=True, watch=watch)
+    one.unwatch()
+    batch = one.make(order([5, 6, 7]), None)
+    assert batch == maker(range(100)).make(order([5, 6, 7]), None)
+    assert watch.here[ROW] == 0  # no row was shown
+
+
+def test_what_may_draw_is_shown_row_by_row_even_where_nobody_looks() -> None:
+    watch = StatusView([0] * WORDS)
+    one = maker(Dice(), inline=True, watch=watch)
+    one.unwatch()
+    one.make(order([5, 6, 7]), None)
+    assert watch.here[ROW] == 2
+
+
+def test_code_of_the_users_has_its_generator_even_where_nothing_is_seeded() -> None:
+    class Asking:
+        def __getitem__(self, index: int) -> int:
+            return stoker.generator("torch").initial_seed()
+
+    one = maker(Asking(), inline=True, rng="torch")
+    one.unwatch()
+    found = one.make(order([5, 6, 7]), None)
+    assert len(set(found)) == 3
+    assert one.make(order([5, 6, 7]), None) == found

@@ -56,12 +56,20 @@ def test_a_summary_and_a_page_and_never_over_another(tmp_path: Path) -> None:
     assert {each.name for each in tmp_path.iterdir()} == {"stoker-report.html", "stoker-report-2.html"}
 
 
+def test_an_act_with_servers_runs_only_when_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    acts = {"gap": demos.act("The gap"), "ray": demos.act("A cluster")}
+    monkeypatch.setattr(runner, "known", lambda: acts)
+    assert "A cluster" not in demo().stderr
+    assert "A cluster" in demo("--only", "ray").stderr
+    assert "A cluster  (only with --only)" in demo("--list").stdout
+
+
 def test_all_that_was_measured_as_json() -> None:
     printed = demo("--only", "gap", "--json")
     assert json.loads(printed.stdout)["acts"]["gap"]["result"] == {"found": 1}
     assert "To look at: stoker-report.html" in printed.stderr
 
-    kept = demo("--only", "gap", "--json", "demo.json", "-o", "mine.html")
+    kept = demo("--only", "gap", "--record", "demo.json", "-o", "mine.html")
     assert kept.exit_code == 0, kept.output
     assert "All that was measured: demo.json" in kept.stdout
     told = json.loads(Path("demo.json").read_text())
@@ -78,7 +86,7 @@ def test_all_that_was_measured_as_json() -> None:
     [
         (("--only", "magic"), "there is no act magic: gap, killed"),
         (("-o", "taken.html"), "taken.html exists: pass --force"),
-        (("--json", "taken.html"), "taken.html exists: pass --force"),
+        (("--record", "taken.html"), "taken.html exists: pass --force"),
         (("-o", "nowhere/x.html"), "is no folder to write to"),
     ],
 )

@@ -16,7 +16,7 @@ from stoker._record.finding import Edit, Finding, Gain
 from stoker._runtime.simulation.point import Interval, Point
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand
-from stoker._tools.demo.acts import doctor, killed, memory, tuner
+from stoker._tools.demo.acts import doctor, killed, memory, ray, tuner
 from stoker._tools.doctor.diagnosis import Diagnosis, Skip
 from stoker._tools.doctor.forms.data import as_json as diagnosis_json
 from stoker._tools.render import markdown, text
@@ -129,11 +129,27 @@ def _tuner(tuning: Tuning | None = None) -> dict[str, Any]:
     return {"flavour": "JPEGs are decoded", "tuning": tuning_json(tuning or _tuning())}
 
 
+def _ray() -> dict[str, Any]:
+    rates = [("here", 2, 396.0, 0.2), ("on Ray", 2, 390.0, 3.5), ("on Ray", 8, 1550.0, 5.0)]
+    arrived = {"digest": "ab", "samples": 640, "once": True}
+    return {
+        "rates": [
+            {"where": where, "workers": workers, "rows_s": rate, "first_s": first}
+            for where, workers, rate, first in rates
+        ],
+        "batches": 40,
+        "batch_size": 16,
+        "wanted": {**arrived, "deaths": 0},
+        "killed": {**arrived, "deaths": 1},
+    }
+
+
 RESULTS: tuple[tuple[ModuleType, dict[str, Any]], ...] = (
     (memory, _memory()),
     (killed, _killed()),
     (doctor, _doctor()),
     (tuner, _tuner()),
+    (ray, _ray()),
 )
 
 
@@ -175,7 +191,18 @@ def test_growth_is_that_of_all_workers() -> None:
     assert chart.table.rows[0] == ("torch", "13 MiB", "61 MiB", "192 MiB")
 
 
-@pytest.mark.parametrize("act", [memory, killed])
+def test_workers_on_ray_are_told_with_their_rates_and_the_kill() -> None:
+    assert ray.lines(_ray()) == [
+        "rows of 5 ms, a second: 2 workers here 396",
+        "on Ray: 2 workers 390, 8 workers 1,550",
+        "a worker there killed: 640 of 640 samples, once each, bit for bit",
+    ]
+    other = _ray()
+    other["killed"] |= {"digest": "other", "once": False}
+    assert ray.lines(other)[-1].endswith("not once each, NOT as without workers")
+
+
+@pytest.mark.parametrize("act", [memory, killed, ray])
 def test_what_cannot_be_done_here_is_said(act: ModuleType) -> None:
     result = {"skipped": "this system cannot fork a process"}
     assert act.lines(result) == ["not measured: this system cannot fork a process"]
@@ -246,7 +273,8 @@ def test_a_tuning_is_told_with_what_it_saves_and_how_sure_that_is() -> None:
 def test_results_are_told_without_torch() -> None:
     """A record that was kept is shown where nobody loads data."""
     code = (
-        "import sys; from stoker._tools.demo.acts import doctor, killed, memory, tuner; import stoker._tools.tune.forms.words, "
+        "import sys; from stoker._tools.demo.acts import doctor, killed, memory, ray, tuner; "
+        "import stoker._tools.tune.forms.words, "
         "stoker._tools.tune.forms.data; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

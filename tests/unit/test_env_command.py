@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.cli import env_facts
+from stoker.cli.command import env_facts
 from stoker.cli.env import lines
 from stoker.cli.main import main
 
@@ -60,7 +60,7 @@ def test_a_torch_that_cannot_be_imported_is_told(monkeypatch: pytest.MonkeyPatch
         raise OSError("/home/ada/lib/libcudart.so.12: cannot open shared object file")
 
     monkeypatch.setenv("HOME", "/home/ada")
-    monkeypatch.setattr(env_facts, "torch_told", broken)
+    monkeypatch.setattr(env_facts, "torch_facts", broken)
     assert "cannot be imported: OSError: ~/lib/libcudart.so.12" in env("--torch").output
 
 

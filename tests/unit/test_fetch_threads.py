@@ -174,8 +174,7 @@ def test_the_page_shows_the_oldest_row_in_the_making() -> None:
                 seen.append((page[ROW], page[INDEX], page[AT_ONCE]))
             return super().__getitem__(index)
 
-    with made(Second(30, 31, {}), threads=2) as one:
-        one.watch = StatusView(page)
+    with made(Second(30, 31, {}), threads=2, watch=StatusView(page)) as one:
         one.make(order([30, 31]), None)
     assert seen == [(0, 30, 2)]
     assert page[AT_ONCE] == 0
@@ -192,10 +191,8 @@ def test_work_for_nobody_ends() -> None:
             begun.append(index)
             return index
 
-    with made(Leaving(), threads=2) as one:
-        one.watch = StatusView([0] * WORDS, control)
-        with pytest.raises(Abandoned):
-            one.make(order(list(range(100))), None)
+    with made(Leaving(), threads=2, watch=StatusView([0] * WORDS, control)) as one, pytest.raises(Abandoned):
+        one.make(order(list(range(100))), None)
     assert len(begun) <= 2
 
 

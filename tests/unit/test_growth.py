@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker._host.process_memory import Footprint
-from stoker._record import worker_usage
-from stoker._record.memory_curve import (
+from stoker._record.readings import worker_usage
+from stoker._record.readings.memory_curve import (
     MOST,
     MOST_EACH,
     MemoryCurve,
@@ -21,9 +21,9 @@ from stoker._record.memory_curve import (
     readings,
     thinned,
 )
+from stoker._record.readings.worker_usage import PARENT, Size, WorkerUsage
 from stoker._record.schema import MEMORY_COLUMNS, RunRecord
 from stoker._record.totals import RunningTotals
-from stoker._record.worker_usage import PARENT, Size, WorkerUsage
 from stoker.errors import RecordError
 from tests.unit.records import MS, SECOND, loader, run
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stoker._record.memory_curve import MOST_EACH, MemoryReading, as_columns, readings
 from stoker._record.merge_loaders import merged
+from stoker._record.readings.memory_curve import MOST_EACH, MemoryReading, as_columns, readings
 from stoker._record.schema import Event, LoaderRecord, Period, SlowestSample
 from stoker._tools.report.verdict.verdict import judge
 from tests.unit.records import SECOND, loader, run, steps

@@ -11,7 +11,7 @@ import pytest
 
 from stoker._record import journal
 from stoker._record.journal import Journal
-from stoker._record.schema import STEP_COLUMNS, VERSION, RunRecord
+from stoker._record.schema import STEP_COLUMNS, VERSION, RunRecord, dumps
 from stoker._tools.report.trace import trace
 from stoker.errors import RecordError
 from tests.unit.records import loader, run
@@ -136,3 +136,16 @@ def test_a_pipe_is_written_to_and_the_file_behind_a_link_replaced(tmp_path: Path
     journal.write(record(2), link)
     assert link.is_symlink()
     assert journal.read(target).loaders[0].steps["seq"] == [2]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_number_that_cannot_be_written_again_is_refused(number: str, tmp_path: Path) -> None:
+    """`stoker profile` reads the records of a script's processes and writes them as one."""
+    path = tmp_path / "run.json"
+    text = dumps(run(loader())).replace(
+        '"prefetch_factor":{"value":2', f'"prefetch_factor":{{"value":{number}'
+    )
+    assert number in text
+    path.write_text(text)
+    with pytest.raises(RecordError, match=r"no number that a record can hold|no line of it is whole"):
+        journal.read(path)

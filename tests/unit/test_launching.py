@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from stoker._record import journal
 from stoker._tools.profile import bootstrap, supervisor
-from stoker.cli import script_command
+from stoker.cli.command import script_command
 from stoker.cli.main import main
 from tests.unit.records import loader, run
 
@@ -148,7 +148,7 @@ def test_a_part_that_cannot_be_installed_is_told_and_no_more(
         ("run -o taken.json script.py", "taken.json exists"),
         ("run --trace taken.json script.py", "taken.json exists"),
         ("run -o no/such/folder.json script.py", "cannot be written"),
-        ("run -o a.json --json ./a.json script.py", "a.json is named twice"),
+        ("run -o a.json --verdict ./a.json script.py", "a.json is named twice"),
         ("run --force -o script.py script.py", "script.py is named twice"),
         ("run --watts -1 script.py", "--watts"),
         ("run --nope script.py", "No such option"),

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import stoker
+
 HEAVY = {"torch", "numpy", "psutil", "cloudpickle", "threadpoolctl"}
 TOOLS = {
     "stoker.cli",
@@ -45,6 +47,37 @@ before = state()
 import stoker
 after = state()
 print(json.dumps([name for name in before if before[name] != after[name]]))
+"""
+
+MORE_STATE = """
+        "mask": str(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+        "python's draws": hash(random.getstate()),
+        "numpy's draws": str(numpy.random.get_state()),
+        "torch's draws": torch.get_rng_state().tolist(),
+        "torch": [
+            torch.get_num_threads(), torch.get_default_dtype().__repr__(), torch.is_grad_enabled(),
+            torch.multiprocessing.get_sharing_strategy(), str(torch.utils.data.default_collate), str(torch.utils.data.DataLoader),
+        ],
+        "start method": multiprocessing.get_start_method(allow_none=True),
+        "garbage": [gc.isenabled(), gc.get_threshold(), len(gc.callbacks)],
+        "logging": [logging.root.level, len(logging.root.handlers), len(logging.getLogger("stoker").handlers)],
+        "limits": [resource.getrlimit(number) for number in range(10)],
+        "interpreter": [sys.getrecursionlimit(), sys.getswitchinterval(), str(sys.gettrace()), os.getcwd(), str(sys.meta_path)],
+        "locale": locale.setlocale(locale.LC_ALL),
+"""
+
+EACH_NAME = """
+import gc, locale, logging, multiprocessing, random, resource
+import numpy, torch
+import stoker
+
+touched = {}
+for name in stoker.__all__:
+    before = state()
+    getattr(stoker, name)
+    after = state()
+    touched[name] = [what for what in before if before[what] != after[what]]
+print(json.dumps(touched))
 """
 
 PUBLIC = """
@@ -97,6 +130,16 @@ def test_importing_stoker_imports_no_heavy_package(tmp_path: Path) -> None:
 
 def test_importing_stoker_touches_no_process_state(tmp_path: Path) -> None:
     assert ask(STATE_TOUCHED, folder=tmp_path) == []
+
+
+def test_importing_a_public_name_touches_no_process_state(tmp_path: Path) -> None:
+    """threadpoolctl, which workers need, once set KMP_DUPLICATE_LIB_OK in the trainer."""
+    program, _ = STATE_TOUCHED.split("before = state()")
+    program = program.replace('        "hooks"', MORE_STATE.strip("\n") + '\n        "hooks"')
+    answer = ask(program + EACH_NAME, folder=tmp_path)
+    assert isinstance(answer, dict)
+    assert set(answer) == set(stoker.__all__)
+    assert {name: touched for name, touched in answer.items() if touched} == {}
 
 
 def test_watching_needs_no_torch(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stoker._record import machine
-from stoker._record.machine import CounterReader, facts
+from stoker._record.readings import machine
+from stoker._record.readings.machine import CounterReader, facts
 
 
 def written(root: Path, **files: str) -> Path:

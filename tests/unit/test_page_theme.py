@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from importlib import resources
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 
+import stoker
 from stoker._tools.render import theme
 
 TEXT_ON_GROUND = (
@@ -78,3 +80,19 @@ def test_a_colour_by_name_is_a_variable_or_a_value() -> None:
     assert "var(" not in str(theme.settled(theme.config(), dark=False))
     with pytest.raises(KeyError, match="no colour 'mauve'"):
         theme.colour("mauve")
+
+
+@pytest.mark.parametrize("ground", ["#ffffff", "#111111"], ids=["light", "dark"])
+@pytest.mark.parametrize("name", sorted(theme.ON_ANY_GROUND))
+def test_severities_stand_out_on_any_ground(name: str, ground: str) -> None:
+    assert contrast(theme.ON_ANY_GROUND[name], ground) >= 3
+
+
+def test_every_colour_is_in_the_theme() -> None:
+    package = Path(stoker.__file__).parent
+    found = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if re.search(r"[\"']#[0-9a-fA-F]{6}[\"']", path.read_text(encoding="utf-8"))
+    }
+    assert found == {"_tools/render/theme.py"}

@@ -111,8 +111,7 @@ def test_by_batch_ranks_differ_and_by_sample_only_the_place_counts() -> None:
 
 def test_quick_and_slow_rows_have_the_same_keys() -> None:
     """Rows that take long are fetched one by one, others a range at a time."""
-    one = maker(Keyed())
-    one.watch = StatusView([0] * WORDS, [1])
+    one = maker(Keyed(), watch=StatusView([0] * WORDS, [1]))
     one._singly = False
     quick = whole(one)
     one._singly = True

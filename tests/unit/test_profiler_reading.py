@@ -98,6 +98,21 @@ def test_damage_in_the_middle_costs_one_event(tmp_path: Path) -> None:
     assert "1 damaged event" in ranks.read([path]).notes[0]
 
 
+def test_deep_nesting_costs_one_event(tmp_path: Path) -> None:
+    """It once ended in a RecursionError, here and in --merge."""
+    whole = [{"ph": "X", "name": str(number), "ts": number, "dur": 1} for number in range(3)]
+    text = json.dumps({"traceEvents": whole})
+    path = tmp_path / "trace.json"
+    path.write_text(text.replace('"name": "1"', '"name": ' + "[" * 100_000 + "]" * 100_000))
+    found = TraceFile(path)
+    assert [each["name"] for each in found.events()] == ["0", "2"]
+    assert found.skipped == 1
+    path.write_text(text.replace("}]}", '}], "x": ' + "[" * 100_000))
+    found = TraceFile(path)
+    assert len(list(found.events())) == 3
+    assert found.damage is not None
+
+
 def test_odd_but_good(tmp_path: Path) -> None:
     run = small(2)
     path = tmp_path / "list.json"

@@ -128,3 +128,38 @@ def test_a_new_epoch_begins_with_the_datasets_of_the_one_before() -> None:
     assert progress.stream_start() is None
     assert progress.streams == (StreamState(dataset={"epoch": 1}),)
     assert [each.fresh for _, each in progress.resumes(2)] == [True]
+
+
+class Notes:
+    """Stands for a receipt's writer: keeps the numbers of batches."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+    def note(self, number: int, indices: Any) -> None:
+        self.numbers.append(number)
+
+    def note_failed(self, number: int) -> None:
+        self.note(number, None)
+
+    def take_back(self, number: int) -> None:
+        if self.numbers[-1:] == [number]:
+            self.numbers.pop()
+
+
+def test_a_receipt_counts_batches_of_streams_without_the_gaps_of_their_tickets() -> None:
+    """Tickets of a stream that ended early are withdrawn: how many there were depends on timing."""
+    progress = Progress(in_order=True, streams=(StreamState(), StreamState()))
+    notes: Any = Notes()
+    progress.receipt_writer = notes
+    last = delivered(5, worker=0)
+    for each, failed in ((delivered(0, worker=0), False), (delivered(1, worker=1), True), (last, False)):
+        progress.note(each, failed=failed)
+    assert notes.numbers == [0, 1, 2]
+    assert progress.noted_number == 2
+    progress.take_back(delivered(4, worker=1))  # it was not noted
+    assert notes.numbers == [0, 1, 2]
+    progress.take_back(last)
+    assert notes.numbers == [0, 1]
+    progress.note(last)
+    assert notes.numbers == [0, 1, 2]

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from stoker._runtime.autoscale import rank_file
-from stoker._runtime.autoscale.rank_consensus import MOST_APART, AgreedWorkers, RankConsensus
-from stoker._runtime.autoscale.rank_file import RankRow
-from stoker._runtime.autoscale.rank_report import RankReport
+from stoker._host.private_files import private_folder
+from stoker._runtime.autoscale.ranks import rank_file
+from stoker._runtime.autoscale.ranks.rank_consensus import MOST_APART, AgreedWorkers, RankConsensus
+from stoker._runtime.autoscale.ranks.rank_file import RankRow
+from stoker._runtime.autoscale.ranks.rank_report import RankReport
 from stoker._runtime.autoscale.types import Observation
 
 WINDOW = Observation(
@@ -281,7 +282,7 @@ def test_a_page_of_another_pid_namespace_is_left_alone_for_a_day(
     environ: dict[str, str], rank: Callable[..., RankConsensus]
 ) -> None:
     """Containers may share a folder: whether a rank in another one is alive cannot be seen from here."""
-    place = rank_file.folder(environ)
+    place = private_folder(environ)
     elsewhere = place / "ranks-0-elsewhere"
     os.close(rank_file.take_row(elsewhere, 0, RankRow(2**22 + 1, 1, 1, 0)))
     rank(0)

@@ -7,32 +7,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker._receipt import ledger as ledger_module
-from stoker._receipt import sketch
+from stoker._receipt import receipt_writer, sketch
 from stoker._receipt.data_receipt import DataReceipt, ReceiptFacts, coarser
 from stoker._receipt.index_keys import index_keys
-from stoker._receipt.ledger import EpochLedger
-from stoker._receipt.mixing import MASK, batch_hashes, keyed, mix, mix_one, total, unkeyed, unmix_one, words
+from stoker._receipt.loader_receipts import LoaderReceipts
+from stoker._receipt.mixing import MASK, batch_hashes, keyed, mix, total, unkeyed, unmix_one, words
+from stoker._receipt.receipt_writer import ReceiptWriter
 
 BATCHES = st.lists(st.lists(st.integers(0, 10_000), max_size=6), min_size=1, max_size=40)
 
 
-def opened(first: int = 0, *, batched: bool = True, streams: bool = False) -> EpochLedger:
+def opened(first: int = 0, *, batched: bool = True, streams: bool = False) -> ReceiptWriter:
     receipt = DataReceipt(id=1, facts=ReceiptFacts(), epoch=0, seed=0, sampler_epoch=None, first=first)
-    return EpochLedger(receipt, ReceiptFacts, batched=batched, streams=streams)
+    return ReceiptWriter(receipt, ReceiptFacts, batched=batched, streams=streams)
 
 
 def receipt_of(batches: list[list[int]], first: int = 0) -> DataReceipt:
-    ledger = opened(first)
+    writer = opened(first)
     for number, indices in enumerate(batches, first):
-        ledger.note(number, indices)
-    return ledger.receipt()
+        writer.note(number, indices)
+    return writer.receipt()
 
 
 @given(st.integers(0, MASK))
 def test_hashes_are_undone(value):
-    assert unmix_one(mix_one(value)) == value
-    assert int(mix(np.array([value], np.uint64))[0]) == mix_one(value)
+    assert unmix_one(int(mix(np.array([value], np.uint64))[0])) == value
 
 
 @given(st.lists(st.integers(0, MASK), min_size=1, max_size=50))
@@ -81,7 +80,7 @@ def test_entries_of_a_coarser_grain_are_sums(batches, first, shift):
 
 
 def test_an_endless_epoch_keeps_a_bounded_number_of_entries(monkeypatch):
-    monkeypatch.setattr(ledger_module, "MOST_ENTRIES", 16)
+    monkeypatch.setattr(receipt_writer, "MOST_ENTRIES", 16)
     batches = [[number, number + 1] for number in range(1000)]
     receipt = receipt_of(batches, 3)
     monkeypatch.undo()
@@ -92,10 +91,10 @@ def test_an_endless_epoch_keeps_a_bounded_number_of_entries(monkeypatch):
 
 
 def test_batches_out_of_order_have_the_same_entries_and_another_order():
-    ledger = opened()
+    writer = opened()
     for number in (1, 0, 3, 2):
-        ledger.note(number, [number])
-    found, plain = ledger.receipt(), receipt_of([[0], [1], [2], [3]])
+        writer.note(number, [number])
+    found, plain = writer.receipt(), receipt_of([[0], [1], [2], [3]])
     assert found.entries.tolist() == plain.entries.tolist()
     assert found.digest == plain.digest
     assert found.order != plain.order == plain.digest
@@ -133,18 +132,18 @@ def test_a_sketch_that_differs_by_too_much_says_so():
     "indices", [(3, 1, 2), np.array([3, 1, 2]), range(3, 0, -1), [np.int64(3), np.int64(1), np.int64(2)]]
 )
 def test_whole_numbers_count_alike_in_whatever_they_come(indices):
-    ledger = opened()
-    ledger.note(0, indices)
+    writer = opened()
+    writer.note(0, indices)
     wanted = receipt_of([list(map(int, indices))])
-    assert ledger.receipt().digest == wanted.digest
-    assert ledger.receipt().whole
+    assert writer.receipt().digest == wanted.digest
+    assert writer.receipt().whole
 
 
 def test_indices_that_are_no_numbers_count_by_their_value():
     def digest(*indices):
-        ledger = opened()
-        ledger.note(0, list(indices))
-        receipt = ledger.receipt()
+        writer = opened()
+        writer.note(0, list(indices))
+        receipt = writer.receipt()
         assert not receipt.whole
         return receipt.digest
 
@@ -163,18 +162,18 @@ def test_indices_of_unknown_classes_are_counted_and_that_is_said():
 
 
 def test_a_sampler_without_batching_gives_single_indices_or_lists():
-    ledger = opened(batched=False)
+    writer = opened(batched=False)
     for number, indices in enumerate([5, [6, 7], (8, 9), ("file", 3)]):
-        ledger.note(number, indices)
-    receipt = ledger.receipt()
+        writer.note(number, indices)
+    receipt = writer.receipt()
     assert (receipt.batches, receipt.samples) == (4, 6)
 
 
 def test_a_stream_counts_batches_only():
-    ledger = opened(streams=True)
+    writer = opened(streams=True)
     for number in range(3):
-        ledger.note(number, None)
-    receipt = ledger.receipt()
+        writer.note(number, None)
+    receipt = writer.receipt()
     assert (receipt.batches, receipt.samples) == (3, 0)
 
 
@@ -186,19 +185,39 @@ def test_an_index_that_cannot_be_read_costs_a_part_of_the_receipt_and_nothing_el
         def __iter__(self):
             raise OSError("gone")
 
-    ledger = opened()
-    ledger.note(0, Broken())
-    ledger.note(1, [1])
-    receipt = ledger.receipt()
+    writer = opened()
+    writer.note(0, Broken())
+    writer.note(1, [1])
+    receipt = writer.receipt()
     assert receipt.missing == "OSError: gone"
     assert (receipt.batches, receipt.samples) == (2, 1)
 
 
 @given(BATCHES)
 def test_sums_without_the_last_batch_are_those_before_it(batches):
-    ledger = opened()
-    before = ledger.sums()
+    writer = opened()
+    before = writer.sums()
     for number, indices in enumerate(batches):
-        before = ledger.sums()
-        ledger.note(number, indices)
-        assert ledger.sums(before_last=True) == before
+        before = writer.sums()
+        writer.note(number, indices)
+        assert writer.sums(before_last=True) == before
+
+
+@pytest.mark.parametrize("batches", [0, 1, 3])
+def test_epochs_hashed_behind_the_next_one_have_their_sums(batches):
+    receipts, digests, kept = LoaderReceipts(), [], []
+    for epoch in range(5):
+        writer = opened()
+        receipts.begin(writer, loaded=False, text=None, rest=False)
+        for number in range(batches):
+            writer.note(number, [epoch, number])
+        writer.close()
+        kept.append(writer)
+        digests.append(receipt_of([[epoch, number] for number in range(batches)]).digest)
+    unsettled = [each for each in kept if each._earlier is not None]
+    assert len(unsettled) <= 1  # a chain of epochs would keep them all
+    summaries = receipts.summaries()
+    assert [each.digest for each in summaries] == [f"{digest:016x}" for digest in digests][-len(summaries) :]
+    receipt = receipts.receipt()
+    assert receipt is not None
+    assert receipt.previous == digests[-2]

@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "record.md").read_text()
 NAMED = set(re.findall(r"`([a-z_]+)`", PAGE))
 KINDS = [
     schema.Run, schema.Machine, schema.Load, schema.Totals, schema.Blame, schema.WorkerRecord, schema.SlowestSample, schema.Event,
-    schema.Period, schema.Concurrency, schema.Option, schema.ReceiptSummary, schema.LoaderRecord, schema.RunRecord,
+    schema.Period, schema.Concurrency, schema.Option, schema.ReceiptSummary, schema.CacheUse, schema.LoaderRecord, schema.RunRecord,
 ]  # fmt: skip
 
 

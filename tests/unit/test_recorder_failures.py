@@ -14,7 +14,8 @@ import pytest
 from torch.utils.data import Dataset
 
 from stoker import DataLoader
-from stoker._record import attribution, journal, machine, recorder, step_buffer, totals
+from stoker._record import attribution, journal, recorder, step_buffer, totals
+from stoker._record.readings import machine
 from stoker._record.run_page import page
 from stoker._record.schema import RunRecord
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from stoker._record.readings.worker_usage import Size
 from stoker._record.recorder import Recorder
-from stoker._record.worker_usage import Size
 
 
 def test_cpu_time_of_a_worker_goes_on_when_another_process_takes_its_place():

@@ -11,7 +11,8 @@ from stoker._tools.render.section import Chart, Part, Prose, Table
 from stoker._tools.render.theme import colour
 from stoker._tools.report.page import build
 from stoker._tools.report.page.material import Material, ReportedRun
-from stoker._tools.report.page.sections import compare, comparison
+from stoker._tools.report.page.sections import compare
+from stoker._tools.report.page.sections.parts import comparison
 from stoker._tools.report.verdict.verdict import judge
 from tests.unit.records import SECOND, loader, machine, run, steps
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from stoker._record.memory_curve import MemoryReading, as_columns, thinned
+from stoker._record.readings.memory_curve import MemoryReading, as_columns, thinned
 from stoker._record.schema import LoaderRecord
 from stoker._tools.render.section import Chart, Part, Prose, Remark, SideBySide, Table
 from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.page.sections import memory
-from stoker._tools.report.page.sections.memory_curves import PARENT, memory_of
+from stoker._tools.report.page.sections.parts.memory_curves import PARENT, memory_of
 from stoker._tools.report.verdict.verdict import judge
 from tests.unit.records import SECOND, loader, machine, run
 

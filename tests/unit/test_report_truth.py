@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from stoker._record.memory_curve import MemoryReading, as_columns
+from stoker._record.readings.memory_curve import MemoryReading, as_columns
 from stoker._record.schema import Blame, Event, LoaderRecord, Period
 from stoker._tools.render.section import Remark
 from stoker._tools.report.page import build
 from stoker._tools.report.page.lane_bars import around_worst, numbered
-from stoker._tools.report.page.sections.memory_curves import memory_of
+from stoker._tools.report.page.sections.parts.memory_curves import memory_of
 from stoker._tools.report.page.terms import took
 from stoker._tools.report.trace.steps import batches
 from stoker._tools.report.verdict import screen

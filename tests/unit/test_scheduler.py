@@ -410,3 +410,11 @@ def test_without_healing_any_death_ends_the_run() -> None:
     commands = scheduler.handle(m.WorkerLost(1, reason="it fell"))
     assert m.Finish("it fell") in commands
     assert not any(type(command) is m.Spawn for command in commands)
+
+
+def test_a_result_of_a_part_that_does_not_exist_is_dropped() -> None:
+    """Its header was damaged on the way: it must not end the loop with an IndexError."""
+    scheduler, _ = start()
+    (task,) = plan(scheduler, 0)
+    assert scheduler.handle(ready(task)._replace(part=7)) == []
+    assert seqs(scheduler.handle(ready(task))) == [0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import Any
 
@@ -57,7 +58,7 @@ class Late:
 
     to_device = True
 
-    def hold_back(self) -> None:
+    def hold_back(self, *, ready: bool) -> None:
         return None
 
     def close(self) -> None:
@@ -197,3 +198,33 @@ def test_an_error_of_pinning_comes_when_the_batch_is_taken(
     stager.close()
     stager.close()
     assert sources.stage(stager, Source(["after its end"])).take(sources) == ["after its end"]
+
+
+def test_memory_does_not_go_away_while_a_copy_begins(sources: FencedSources) -> None:
+    """Another thread closes the loader after a copy began, and before its fence is known."""
+    copy, closers = Copy(), []
+
+    class Interrupted(Late):
+        def stage(self, source: Source) -> Staged:
+            closers.append(threading.Thread(target=sources.close))
+            closers[0].start()
+            closers[0].join(0.005)
+            assert closers[0].is_alive()
+            return Staged(("staged", id(source.batch)), copy)
+
+    sources.stage(Interrupted(), Source(Batch()))
+    closers[0].join()
+    assert copy.waits
+    assert len(sources) == 0
+
+
+def test_nothing_is_staged_when_the_memory_has_gone(sources: FencedSources) -> None:
+    sources.close()
+    late = Late()
+    with pytest.raises(ValueError, match="closed"):
+        sources.stage(late, Source(Batch()))
+    assert late.copies == []
+    copy = Copy()
+    sources.keep(copy, Batch())
+    assert copy.waits
+    assert len(sources) == 0

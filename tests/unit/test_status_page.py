@@ -19,9 +19,8 @@ def page() -> Iterator[StatusPage]:
 
 
 def work(page: StatusPage, worker: int, *claim: int) -> None:
-    row = page.row(worker)
-    row[status_page.W_EPOCH], row[status_page.SEQ], row[status_page.ATTEMPT], row[status_page.PART] = claim
-    row[status_page.PHASE] = status_page.WORKING
+    epoch, seq, attempt, part = claim
+    status_page.begin_task(page.row(worker), epoch, seq, attempt, part, 5)
 
 
 def test_a_new_page_names_its_parent_and_claims_nothing(page: StatusPage) -> None:
@@ -91,3 +90,12 @@ def test_without_memfd_the_page_is_a_file_without_a_name(monkeypatch: pytest.Mon
 
 def test_the_page_is_not_inherited_across_exec(page: StatusPage) -> None:
     assert not os.get_inheritable(page.fd)
+
+
+def test_a_task_that_begins_is_on_no_row_yet(page: StatusPage) -> None:
+    row = page.row(3)
+    row[status_page.ROW], row[status_page.INDEX] = 7, 70
+    status_page.begin_task(row, 2, 11, 1, 4, 99)
+    assert (row[status_page.ROW], row[status_page.INDEX]) == (status_page.NO_ROW, status_page.NO_INDEX)
+    assert (row[status_page.SINCE_NS], row[status_page.PHASE]) == (99, status_page.WORKING)
+    assert page.claim(3) == (2, 11, 1, 4)

@@ -69,7 +69,10 @@ def test_nothing_runs(stage: Stage) -> None:
     result = stage.run("--once")
     assert result.exit_code == 1
     assert result.output == (
-        "no loader of this user's processes is running\n1 processes could not be looked into; -v says which and why\n"
+        "no loader of this user's processes is running\n"
+        "torch's own loaders are seen when their script was started with `stoker profile train.py`, "
+        "stoker's always: `stoker run train.py` puts them in their place\n"
+        "1 processes could not be looked into; -v says which and why\n"
     )
     assert stage.run("--once", "-v").output.endswith("skipped: process 1: Permission denied\n")
     result = stage.run("--once", "--json")

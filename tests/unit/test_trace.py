@@ -271,3 +271,18 @@ def test_a_damaged_table_says_so() -> None:
     table["got_ns"][1] = None  # type: ignore[call-overload]
     with pytest.raises(RecordError, match="got_ns"):
         trace.build(of(table))
+
+
+@pytest.mark.parametrize(
+    "entries", ['"pid": [1]', '"pid": {}', '"pid": 1, "ts": 1e999'], ids=["list", "dict", "infinite"]
+)
+@pytest.mark.parametrize(
+    "base", ["1" + "0" * 400, "-1", "true", '"x"'], ids=["huge", "negative", "true", "text"]
+)
+def test_a_merge_with_a_damaged_trace_gives_one_that_can_be_read(
+    tmp_path: Path, entries: str, base: str
+) -> None:
+    theirs, out = tmp_path / "profiler.json", tmp_path / "both.json"
+    theirs.write_text(f'{{"baseTimeNanoseconds": {base}, "traceEvents": [{{"ph": "X", {entries}}}]}}')
+    merged = trace.merge(of(records.steps(2)), theirs, out)
+    assert len(json.loads(out.read_text())["traceEvents"]) == merged.events > 1

@@ -14,8 +14,9 @@ from stoker._record.schema import LoaderRecord
 from stoker._runtime.simulation.predictions import SimulationCase
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand
-from stoker._tools.report.what_if.recorded_work import recall
+from stoker._tools.report.what_if.recorded_work import MOST_WINDOW, recall
 from stoker._tools.report.what_if.what_if import parse
+from stoker.arguments import MOST_WORKERS
 from stoker.cli.main import main
 from stoker.errors import RecordError
 from tests.unit.records import MS, loader, machine, run, steps
@@ -56,6 +57,35 @@ def test_sums_stand_in_for_batches() -> None:
     assert len(found.work.batch_ns) == 1
     assert len(found.notes) == 2
     assert recall(loader(totals={"steps": 0}), machine()) is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"totals": {"steps": 64, "window": 1 << 62}},
+        {"totals": {"steps": 64, "window": -5}},
+        {"num_workers": 2, "options": {"num_workers": 1 << 62}},
+        {"options": {"threads_per_worker": 1 << 62}},
+    ],
+)
+def test_a_record_that_names_more_than_a_loader_has_is_cut(changed: dict[str, Any], tmp_path: Path) -> None:
+    """The replay went through the window step by step: a record of 17 kB kept the report busy for ever."""
+    made = loader({("fetch", 0, "io"): 0.3}, **changed)
+    found = recall(made, machine())
+    assert found is not None
+    setting = found.case.setting
+    assert 1 <= setting.workers <= MOST_WORKERS
+    assert 1 <= setting.threads <= MOST_WORKERS
+    assert 1 <= (found.case.window or 1) <= MOST_WINDOW
+    assert "threads_per_worker" in made.options or "cut for the replay" in " ".join(found.notes)
+
+
+def test_a_window_beyond_all_bounds_is_answered(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    journal.write(run(told(totals={"steps": 64, "step_ns": 64 * 10 * MS, "window": 1 << 62})), path)
+    answered = asked(path, "--what-if", "workers=+1")
+    assert answered.exit_code == 0, answered.output
+    assert "cut for the replay" in " ".join(answered.output.split())
 
 
 def test_neighbours_keep_workers_waiting_as_they_did() -> None:

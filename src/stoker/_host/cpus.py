@@ -41,7 +41,7 @@ def cpus(
     machine = machine or os.cpu_count() or 1
     affinity = affinity or _affinity() or machine
     quota = cpu_quota(sys=sys, proc=proc)
-    ranks, told_by = local_ranks(environ)
+    ranks, source = local_ranks(environ)
     own = ranks > 1 and affinity * ranks <= machine
     share = affinity if own else affinity / ranks
     reason = f"this machine has {machine} CPUs"
@@ -51,9 +51,9 @@ def cpus(
         share, own = quota / ranks, False
         reason = f"the cgroup's quota is {quota:.3g} CPUs"
     if own:
-        reason += f", its own share beside {ranks} local ranks ({told_by})"
+        reason += f", its own share beside {ranks} local ranks ({source})"
     elif ranks > 1:
-        reason += f", divided by {ranks} local ranks ({told_by})"
+        reason += f", divided by {ranks} local ranks ({source})"
     return Cpus(max(1, math.floor(share)), machine, affinity, quota, ranks, reason)
 
 

@@ -22,6 +22,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+_MOST_AT_ONCE = 1 << 30
+"""Linux reads or writes 2 GiB at most in one call."""
+
 _ALIGN = 64
 _FIXED = 0x10
 _MADV_POPULATE_READ = 22
@@ -176,15 +179,28 @@ def anonymous_file(name: str, *, sealing: bool = False) -> int:
     return fd
 
 
-def write_at(fd: int, data: bytes | memoryview, at: int) -> int:
-    """Write all of ``data``; return its number of bytes."""
+def write_at(fd: int, data: Any, at: int) -> int:
+    """Write all bytes of a buffer to a place in a file; return their number. Releases the interpreter's lock while copying."""
     view = memoryview(data).cast("B")
     nbytes = view.nbytes
     while view.nbytes:
-        written = os.pwrite(fd, view[: 1 << 30], at)
+        written = os.pwrite(fd, view[:_MOST_AT_ONCE], at)
         view = view[written:]
         at += written
     return nbytes
+
+
+def read_at(fd: int, nbytes: int, at: int) -> bytes:
+    """Return bytes from a place in a file; fewer where it ends."""
+    parts = []
+    while nbytes > 0:
+        part = os.pread(fd, min(nbytes, _MOST_AT_ONCE), at)
+        if not part:
+            break
+        parts.append(part)
+        at += len(part)
+        nbytes -= len(part)
+    return b"".join(parts)
 
 
 def _arrived(passed: Any) -> Segment:

@@ -33,16 +33,8 @@ def mix(values: Words) -> Words:
     return mixed
 
 
-def mix_one(value: int) -> int:
-    """The same for one number."""
-    value = (value + _STEP) & MASK
-    value = ((value ^ (value >> 30)) * _FIRST) & MASK
-    value = ((value ^ (value >> 27)) * _SECOND) & MASK
-    return value ^ (value >> 31)
-
-
 def unmix_one(value: int) -> int:
-    """The number that ``mix_one`` made this of."""
+    """The number that ``mix`` made this of."""
     value = _undo_shift(value, 31)
     value = _undo_shift((value * _UNDO_SECOND) & MASK, 27)
     value = _undo_shift((value * _UNDO_FIRST) & MASK, 30)

@@ -16,18 +16,22 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from stoker._receipt import sketch
-from stoker._receipt.data_receipt import VERSION, DataReceipt, ReceiptBefore, ReceiptFacts, coarser
-from stoker._receipt.mixing import MASK, Words
+from stoker._host import bounded_file, bounded_json
+from stoker._host.private_files import open_append
+from stoker._receipt import receipt_checks, sketch
+from stoker._receipt.data_receipt import VERSION, DataReceipt, coarser
+from stoker._receipt.mixing import Words
 from stoker.errors import RecordError
 
 SUFFIX = ".receipt"
+_MOST_BYTES = 1 << 30
+"""Of a file: some hundred million batches."""
 _MARK = b"STKR"
 _BLOCK = struct.Struct("<4sHHIIQ")
 _ENTRIES = struct.Struct("<QQ")
@@ -38,7 +42,6 @@ _TOTALS = (
     "batches", "samples", "finished", "digest", "order", "samples_digest", "ascending", "whole", "told", "bad", "bad_count",
     "replaced", "failed", "failed_count", "contents", "missing",
 )  # fmt: skip
-_MOST_BLOCKS = 1 << 28
 _LARGEST_GRAIN = 1 << 40
 
 
@@ -71,8 +74,8 @@ def totals_block(receipt: DataReceipt) -> bytes:
 
 
 def append(path: str | os.PathLike[str], data: bytes) -> None:
-    """Add blocks to a file. A new one is private to the user."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Add blocks to a file. A new one is private to the user. Raises PermissionError for another user's file or link."""
+    fd = open_append(path)
     left = memoryview(data)
     try:
         while left:
@@ -96,7 +99,7 @@ def is_receipt_file(path: Path) -> bool:
 def read(path: Path) -> ReceiptFile:
     """The receipts in a file, in the order in which they began. Raises RecordError for what is none, or newer."""
     try:
-        data = path.read_bytes()
+        data = bounded_file.read(path, _MOST_BYTES)
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror or error}") from error
     if data[:4] != _MARK[: len(data[:4])] or not data:
@@ -109,12 +112,12 @@ def read(path: Path) -> ReceiptFile:
             _take(found, pieces, kind, receipt_id, payload)
     except _CutOff as cut:
         damage = str(cut)
-    except (KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
+    except (ValueError, struct.error) as error:
         if isinstance(error, RecordError):
             raise
-        damage = f"damaged: a block of it says {type(error).__name__}: {error}"
-    for receipt_id, some in pieces.items():
-        _assemble(found[receipt_id], some)
+        damage = f"damaged: {error}"
+    for receipt in found.values():
+        _assemble(receipt, pieces.get(receipt.id, []))
     if not found:
         raise RecordError(f"{path} is a receipt that is {damage or 'empty'}: nothing of it can be read")
     return ReceiptFile(list(found.values()), damage)
@@ -160,57 +163,48 @@ def _take(
     receipt_id: int,
     payload: memoryview,
 ) -> None:
+    """One block. Raises ValueError or struct.error, and then the block is as if it were not there."""
     if kind == HEADER:
         if receipt_id not in found:
-            found[receipt_id] = _begun(receipt_id, json.loads(bytes(payload)))
+            begun = receipt_checks.begun(bounded_json.loads(bytes(payload)))
+            found[receipt_id] = DataReceipt(id=receipt_id, **begun)
         return
-    receipt = found[receipt_id]
+    receipt = found.get(receipt_id)
+    if receipt is None:
+        raise ValueError("a block of a receipt that has no beginning")
     if kind in (ADDED, WHOLE):
-        grain, block = _ENTRIES.unpack_from(payload)
-        if not 1 <= grain <= _LARGEST_GRAIN or grain & (grain - 1):
-            raise ValueError(f"a grain of {grain}")
-        piece = _Piece(grain, block, np.frombuffer(payload[_ENTRIES.size :], "<u8").astype(np.uint64))
-        start = block - receipt.first // grain
-        if start < 0 or start + len(piece.entries) > _MOST_BLOCKS:
-            raise ValueError(f"batches from {block * grain} on")
+        piece = _piece(receipt, payload)
         if kind == WHOLE:
             pieces[receipt_id] = []
         pieces.setdefault(receipt_id, []).append(piece)
     elif kind == TOTALS:
         cells = np.frombuffer(payload[:_SKETCH_BYTES], "<u8").astype(np.uint64)
-        receipt.sketch = cells.reshape(sketch.TABLES, sketch.CELLS)
-        totals = json.loads(bytes(payload[_SKETCH_BYTES:]))
+        cells = cells.reshape(sketch.TABLES, sketch.CELLS)
+        totals = receipt_checks.totals(bounded_json.loads(bytes(payload[_SKETCH_BYTES:])))
+        receipt.sketch = cells
         for name in _TOTALS:
             setattr(receipt, name, totals[name])
-        receipt.bad = [(int(number), str(index)) for number, index in receipt.bad]
-        receipt.contents = [(int(number), int(content) & MASK) for number, content in receipt.contents]
-        _check(receipt)
 
 
-def _begun(receipt_id: int, begun: dict[str, Any]) -> DataReceipt:
-    known = {each.name for each in fields(ReceiptFacts)}
-    facts = ReceiptFacts(**{name: value for name, value in begun["facts"].items() if name in known})
-    facts = replace(facts, samplers=tuple(facts.samplers), divided_by=tuple(facts.divided_by))
-    before = None if begun["before"] is None else ReceiptBefore(**begun["before"])
-    receipt = DataReceipt(id=receipt_id, facts=facts, before=before, **{name: begun[name] for name in _BEGUN})
-    _check(receipt)
-    return receipt
-
-
-def _check(receipt: DataReceipt) -> None:
-    """Whether numbers are numbers. Raises ValueError."""
-    counts = [receipt.epoch, receipt.first, receipt.batches, receipt.samples, receipt.bad_count]
-    counts += [receipt.facts.rank, receipt.facts.world_size, receipt.facts.length or 0, receipt.failed_count]
-    digests = [receipt.previous, receipt.digest, receipt.order, receipt.samples_digest]
-    for number, most in [*((each, 1 << 62) for each in counts), *((each, MASK) for each in digests)]:
-        if type(number) is not int or not 0 <= number <= most:
-            raise ValueError(f"a number that is {number!r:.40}")
+def _piece(receipt: DataReceipt, payload: memoryview) -> _Piece:
+    grain, block = _ENTRIES.unpack_from(payload)
+    if not 1 <= grain <= _LARGEST_GRAIN or grain & (grain - 1):
+        raise ValueError(f"a grain of {grain}")
+    piece = _Piece(grain, block, np.frombuffer(payload[_ENTRIES.size :], "<u8").astype(np.uint64))
+    start = block - receipt.first // grain
+    if start < 0 or start + len(piece.entries) > receipt_checks.MOST_PLACES:
+        raise ValueError(f"sums of batches from {block * grain} on")
+    return piece
 
 
 def _assemble(receipt: DataReceipt, pieces: list[_Piece]) -> None:
-    """Add up the sums of all pieces, at the coarsest grain of them."""
-    grain = receipt.grain = max(each.grain for each in pieces)
-    begin = receipt.first // grain
+    """Add up the sums of all pieces, at the coarsest grain of them. Sums of batches that the totals do not count are left out.
+
+    A killed run, or a full disk, may leave them: they are written first.
+    """
+    grain = max((each.grain for each in pieces), default=receipt.grain)
+    grain = receipt.grain = receipt_checks.grain_for(receipt.end, grain)
+    begin, count = receipt.first // grain, -(-receipt.end // grain) - receipt.first // grain
     same = [
         (
             each.block * each.grain // grain - begin,
@@ -218,9 +212,11 @@ def _assemble(receipt: DataReceipt, pieces: list[_Piece]) -> None:
         )
         for each in pieces
     ]
-    receipt.entries = np.zeros(max(start + len(entries) for start, entries in same), np.uint64)
+    used = min(count, max((start + len(entries) for start, entries in same), default=0))
+    receipt.entries = np.zeros(used, np.uint64)
     for start, entries in same:
-        receipt.entries[start : start + len(entries)] += entries
+        kept = receipt.entries[start : start + len(entries)]
+        kept += entries[: len(kept)]
 
 
 def _block(kind: int, receipt_id: int, payload: bytes) -> bytes:

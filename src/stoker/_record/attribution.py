@@ -79,6 +79,8 @@ class Attribution:
     usual_ns: float = 0.0
     """How long a task takes as a rule; 0 before that is known."""
     tail: Tasks | None = None
+    remote_from: int | None = None
+    """The first worker that runs on another host; None if there is none."""
 
     def resize(self, workers: int) -> None:
         """There are so many workers from now on."""
@@ -86,7 +88,7 @@ class Attribution:
 
     def copy(self) -> Attribution:
         """For a look ahead that changes nothing here."""
-        return Attribution(self.workers, self.inline, self.usual_ns, self.tail)
+        return Attribution(self.workers, self.inline, self.usual_ns, self.tail, self.remote_from)
 
     def knows(self, rows: Array) -> bool:
         """Whether all workers of these rows had tasks before."""
@@ -195,7 +197,12 @@ class _Division:
             sums["queue", PARENT, "unknown"] += float((got - asked)[~known].sum())
             received, sent = np.where(known, received, asked), np.where(known, sent, asked)
             asked = np.where(known, asked, got)
-        sums["wake", PARENT, "parent"] += float(_overlap(asked, got, sent, _NEVER).sum())
+        woken = _overlap(asked, got, sent, _NEVER)
+        if attribution.remote_from is not None:
+            away = worker >= attribution.remote_from
+            _add(sums, "network", worker, "io", np.where(away, woken, 0.0))
+            woken = woken[~away]
+        sums["wake", PARENT, "parent"] += float(woken.sum())
         first = (self.before[self.at] < 0) & (not attribution.inline)
         begin = received
         if attribution.usual_ns and first.any():

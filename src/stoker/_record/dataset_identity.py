@@ -42,7 +42,7 @@ _DATA = {
 
 def dataset_key(dataset: Any) -> str:
     """32 digits. Never raises; below a millisecond. Any thread."""
-    found = [["length", _length(dataset)], *_described(dataset)]
+    found = [["length", length_of(dataset)], *_described(dataset)]
     return hashlib.sha256(json.dumps(found).encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
@@ -61,7 +61,8 @@ def machine_key(*, proc: Path = Path("/proc")) -> str:
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:32]
 
 
-def _length(dataset: Any) -> int | None:
+def length_of(dataset: Any) -> int | None:
+    """``len(dataset)``; None where it has none. Never raises."""
     try:
         return len(dataset)
     except Exception:  # a stream, or a dataset that cannot tell yet

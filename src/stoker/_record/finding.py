@@ -48,6 +48,7 @@ EDITS = {
     "": "whatever ``after`` looks like: one of the kinds below, else only shown",
     "argument": 'the loader\'s call at ``site`` gets ``after`` ("pin_memory=False"), or loses ``before`` when ``after`` is ""',
     "share": 'the loader\'s dataset at ``site`` is wrapped: "stoker.share(dataset)"',
+    "cache": """the same with a cache: 'stoker.cache(dataset, budget="8GiB")'""",
     "environment": """above the file's imports: 'os.environ.setdefault("OMP_NUM_THREADS", "1")'""",
     "init": """statements that every worker runs first, one a line: "cv2.setNumThreads(0)"; they become a worker_init_fn""",
     "import": '"from stoker import DataLoader" instead of torch\'s',

@@ -9,12 +9,15 @@ loaders that were given the same file, or runs one after another, are told apart
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from stoker._host import bounded_file, bounded_json
+from stoker._host.private_files import FileIdentity, followed, identity, open_append, open_stream, replacing
 from stoker._record.schema import CALL_MOMENTS, FORMAT, MOMENTS, LoaderRecord, Run, RunRecord, dumps
 from stoker.errors import RecordError
 
@@ -48,14 +51,16 @@ class Journal:
         self._size = 0
         self._cut = False
         """Whether the last line is not whole."""
+        self._file: FileIdentity | None = None
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def append(self, record: RunRecord) -> None:
         """One more line. ``record.loaders[0].steps`` holds what is new since the last one."""
         line = memoryview(f"{self._cut * chr(10)}{dumps(record)}\n".encode())
-        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = open_append(self.path, known=self._file)
         left = line
         try:
+            self._file = identity(fd)
             while left:
                 written = os.write(fd, left)
                 self._size += written
@@ -73,23 +78,23 @@ class Journal:
         """Only this one from now on, with all that is kept of its steps."""
         write(record, self.path)
         self._size = self.path.stat().st_size
+        self._file = None
 
 
 def write(record: RunRecord, path: Path) -> None:
     """Write a file with this record alone, private to the user. A reader sees the whole old file or the whole new one.
 
-    What is no file, a pipe or /dev/null, is written to and not replaced; behind a link it is the file that is replaced.
+    What is no file, a pipe or /dev/null, is written to and not replaced; behind a link of this user it is the file that is
+    replaced. Raises PermissionError for a link that another user made.
     """
-    path = path.resolve()
+    path = followed(path)
+    text = f"{dumps(record)}\n"
     if path.exists() and not path.is_file():
-        with open(path, "w") as file:
-            file.write(dumps(record) + "\n")
+        with open(open_stream(path), "w") as file:
+            file.write(text)
         return
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w") as file:
-        file.write(dumps(record) + "\n")
-    os.replace(fresh, path)
+    with replacing(path) as fd, open(fd, "w", closefd=False) as file:
+        file.write(text)
 
 
 def read(path: Path) -> RunRecord:
@@ -98,7 +103,9 @@ def read(path: Path) -> RunRecord:
         files = [path]
         if path.is_dir():  # a process may have been killed, or found no room, before its first line
             whole = (
-                each for each in path.iterdir() if each.suffix in (".json", ".jsonl") and _has_line(each)
+                each
+                for each in path.iterdir()
+                if each.suffix in (".json", ".jsonl") and each.is_file() and _has_line(each)
             )
             files = sorted(whole)
         found = [_read_one(each) for each in files]
@@ -146,18 +153,18 @@ def _shift(loader: LoaderRecord, ns: int) -> None:
 
 def _read_one(path: Path) -> RunRecord:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = bounded_file.read(path).decode().splitlines()
     except UnicodeDecodeError as error:
         raise RecordError(f"{path} is no run record: it is not text") from error
     found: list[Any] = []
     for line in lines:
-        with suppress(ValueError, RecursionError):
-            found.append(json.loads(line))
+        with suppress(ValueError):
+            found.append(bounded_json.loads(line, _decode))
     found = [each for each in found if _is_record(each)]
     if not found:  # no journal: perhaps one JSON over several lines
         try:
-            found = [json.loads("\n".join(lines))]
-        except (ValueError, RecursionError) as error:
+            found = [bounded_json.loads("\n".join(lines), _decode)]
+        except ValueError as error:
             raise RecordError(_refusal(path, lines, error)) from error
         if not _is_record(found[0]):
             raise RecordError(f"{path} is no run record of stoker: it has no format {FORMAT!r}. {HINT}")
@@ -168,6 +175,17 @@ def _read_one(path: Path) -> RunRecord:
     except RecordError as error:
         raise RecordError(f"{path}: {error}") from error
     return merged(_joined(each) for each in runs.values())
+
+
+def _finite(text: str) -> float:
+    """A number of a record. None is written that is infinite or no number: it could not be written again."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text:.40} is no number that a record can hold")
+    return number
+
+
+_decode = json.JSONDecoder(parse_float=_finite, parse_constant=_finite).decode
 
 
 def _refusal(path: Path, lines: list[str], error: Exception) -> str:

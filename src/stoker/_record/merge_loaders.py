@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from stoker._record.memory_curve import as_columns, readings, thinned
+from stoker._record.readings.memory_curve import as_columns, readings, thinned
 from stoker._record.schema import Blame, Concurrency, LoaderRecord, Period, Totals, WorkerRecord
 
 _MOST_PERIODS = 240
@@ -60,6 +60,10 @@ def _joined(group: Sequence[LoaderRecord]) -> LoaderRecord:
     first.periods = _periods([period for each in group for period in each.periods])
     first.memory = as_columns(thinned([reading for each in group for reading in readings(each.memory)]))
     first.steps_dropped = sum(each.steps_dropped for each in group)
+    caches = [each.cache for each in group if each.cache is not None]
+    if caches:
+        _add_all(caches)
+        first.cache = caches[0]
     _join_steps(first, group)
     return first
 

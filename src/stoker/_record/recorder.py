@@ -21,15 +21,17 @@ from pathlib import Path
 
 import numpy as np
 
-from stoker._record import machine
 from stoker._record.attribution import Array, Attribution
 from stoker._record.instruments import Idle, is_ours
 from stoker._record.journal import Journal
 from stoker._record.live_objects import LiveObjects
+from stoker._record.readings import machine
+from stoker._record.readings.worker_usage import Size, WorkerUsage, used_ns
 from stoker._record.run_identity import run_here
 from stoker._record.run_page import page
 from stoker._record.run_page.publisher import PagePublisher
 from stoker._record.schema import (
+    CacheUse,
     Event,
     LoaderRecord,
     Machine,
@@ -40,7 +42,6 @@ from stoker._record.schema import (
 )
 from stoker._record.step_buffer import StepBuffer
 from stoker._record.totals import RunningTotals, named, table
-from stoker._record.worker_usage import Size, WorkerUsage, used_ns
 from stoker.arguments import executor_kind
 
 _log = logging.getLogger("stoker")
@@ -83,10 +84,14 @@ class Recorder:
         options: dict[str, Option] | None = None,
         sink: Path | None = None,
         quiet: bool = False,
+        samples: int | None = None,
     ) -> None:
         self.name = name.encode(errors="replace").decode()  # whoever shows it may know no half characters
         self.engine, self.executor, self.dataset, self.site = engine, executor, dataset, site
         self.options = options if options is not None else {}
+        self.samples = samples
+        self.sample_bytes: int | None = None
+        """Set by who knows the size of a sample; else it is that of all batches, divided by their rows."""
         self.closed = False
         self._released = False
         self.window: Callable[[], int | None] | None = None
@@ -99,6 +104,8 @@ class Recorder:
         """The same without sizes, but with threads and their CPU time: that costs next to nothing."""
         self.receipts: Callable[[], list[ReceiptSummary]] | None = None
         """Asks for the receipts of the last epochs."""
+        self.cache: Callable[[], CacheUse | None] | None = None
+        """Asks what sample caches did; the answer is None without a cache."""
         self.idle: Idle | None = None
         """Tells how much of the waiting left the accelerator at work, where there is one."""
         self.shown = PagePublisher()
@@ -119,6 +126,7 @@ class Recorder:
         tallies: Callable[[], Iterable[Size]] | None = None,
         idle: Idle | None = None,
         receipts: Callable[[], list[ReceiptSummary]] | None = None,
+        cache: Callable[[], CacheUse | None] | None = None,
     ) -> None:
         """Ask these from now on. One that is not given stays as it is."""
         self.window = window or self.window
@@ -127,6 +135,7 @@ class Recorder:
         self.tallies = tallies or self.tallies
         self.idle = idle or self.idle
         self.receipts = receipts or self.receipts
+        self.cache = cache or self.cache
 
     def _reset(self) -> None:
         """Start an empty record in this process."""
@@ -380,7 +389,7 @@ class Recorder:
             self._guarded(self._write_final_record)
         self.shown.close()
         # Nothing asks others any more, nor they it: without a cycle it goes without a garbage collection.
-        self.window = self.counts = self.sizes = self.tallies = self.receipts = None
+        self.window = self.counts = self.sizes = self.tallies = self.receipts = self.cache = None
         self._step_buffers.clear()
 
     def _write_final_record(self) -> None:
@@ -446,6 +455,7 @@ class Recorder:
             self._guarded(partial(self._show, step_buffer, now_ns))
             if self._journal is not None:  # nobody else asks how that went on
                 self._worker_usage.look(self._running_totals)
+            self._worker_usage.glance(self._running_totals)
             if self._journal is not None and now_ns >= self._journal_due_ns:
                 self._journal_due_ns = now_ns + self._journal_gap_ns
                 self._journal_gap_ns = min(2 * self._journal_gap_ns, _JOURNAL_NS)
@@ -497,6 +507,9 @@ class Recorder:
             for name, count in self.counts().items():
                 setattr(totals, name, count)
         loader = LoaderRecord(self.name, self.engine, self.executor, self.dataset, self.site, self.options)
+        loader.samples, loader.sample_bytes = self.samples, self.sample_bytes
+        if loader.sample_bytes is None and totals.bytes is not None and totals.rows:
+            loader.sample_bytes = totals.bytes // totals.rows
         loader.totals = totals
         workers = [running_totals.workers[number] for number in sorted(running_totals.workers)]
         loader.workers = workers
@@ -511,6 +524,8 @@ class Recorder:
         loader.periods = running_totals.periods
         if self.receipts is not None:
             loader.receipts = self.receipts()
+        if self.cache is not None:
+            loader.cache = self.cache()
         return loader
 
     def _read_load(self) -> None:

@@ -18,13 +18,26 @@ from stoker.errors import RecordError
 FORMAT = "stoker-run"
 VERSION = 1
 
-STAGES = ("start", "plan", "queue", "fetch", "collate", "hand_over", "wake", "open", "pin", "copy", "record")
+STAGES = (
+    "start",
+    "plan",
+    "queue",
+    "fetch",
+    "collate",
+    "hand_over",
+    "network",
+    "wake",
+    "open",
+    "pin",
+    "copy",
+    "record",
+)
 """Where a wait was spent. ``start``: ``iter()`` and workers that come up. ``plan``: the sampler, in the parent. ``queue``: a
 ticket that no worker had taken although one was free. ``fetch`` and ``collate``: in a worker, or in the parent without
-workers. ``hand_over``: writing the batch into its slot, or pickling it. ``wake``: the batch was there and the consumer had
-not heard of it. ``open``: building the tensors. ``pin``: copying into pinned memory. ``copy``: copies
-to the device that the loop had to wait for, and beginning those that it need not. ``record``: making this record, a few
-times a second.
+workers. ``hand_over``: writing the batch into its slot, or pickling it. ``network``: a batch of a worker on another host,
+on its way into the arena. ``wake``: the batch was there and the consumer had not heard of it. ``open``: building the tensors.
+``pin``: copying into pinned memory. ``copy``: copies to the device that the loop had to wait for, and beginning those that it
+need not. ``record``: making this record, a few times a second.
 """
 
 CAUSES = ("io", "compute", "gil", "starved", "bandwidth", "parent", "start_up", "head_of_line", "unknown")
@@ -173,6 +186,10 @@ class Totals:
     """From the first ``iter()`` to the first batch."""
     hidden_ns: int | None = None
     """Of ``wait_ns``: while the accelerator still had work. None: no accelerator, or not measured."""
+    copied_ns: int | None = None
+    """Copies to the device took so long there, by timing some of them. None: there were none, or the device times nothing.
+    What is not in the stage ``copy`` was hidden behind the training loop.
+    """
     wake_ns: list[int] = field(default_factory=list)
     """Histogram (powers of two, in microseconds) of how late the consumer heard of a batch it waited for."""
     wait_histogram: list[int] = field(default_factory=list)
@@ -213,6 +230,10 @@ class WorkerRecord:
     pss_bytes: int | None = None
     private_bytes: int | None = None
     private_growth_bytes: int | None = None
+    looks: int = 0
+    """How often it was looked at while the loop took batches."""
+    locked_looks: int = 0
+    """And how often it then slept until another process gave up a lock."""
 
 
 @dataclass(slots=True)
@@ -290,6 +311,28 @@ class ReceiptSummary:
 
 
 @dataclass(slots=True)
+class CacheUse:
+    """What sample caches did for a loader (``stoker.cache``, ``stoker.cached``), summed over its workers.
+
+    ``passed``: samples that could not be stored, or that found no room. ``saved_ns``: worker time that hits saved, at the price
+    that making the same samples had.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    hit_bytes: int = 0
+    stored_bytes: int = 0
+    saved_ns: int = 0
+    passed: int = 0
+
+    @property
+    def hit_share(self) -> float | None:
+        """Hits among all samples that were asked for. None: nothing was asked for."""
+        asked = self.hits + self.misses
+        return self.hits / asked if asked else None
+
+
+@dataclass(slots=True)
 class LoaderRecord:
     """All about one loader."""
 
@@ -319,6 +362,12 @@ class LoaderRecord:
     """Rows that were left out between them."""
     receipts: list[ReceiptSummary] = field(default_factory=list)
     """Of the last 100 epochs."""
+    cache: CacheUse | None = None
+    """None: no cache was used, or an earlier version wrote this."""
+    samples: int | None = None
+    """``len(dataset)``. None: a stream, or not known."""
+    sample_bytes: int | None = None
+    """The bytes of a sample as it stands in a batch."""
 
     @property
     def kind(self) -> ExecutorKind:
@@ -422,6 +471,8 @@ def _loader(data: dict[str, Any]) -> LoaderRecord:
     ):  # fmt: skip
         setattr(made, name, [_made(kind, each) for each in data[name]])
     made.receipts = [_made(ReceiptSummary, each) for each in data.get("receipts", ())]
+    found = data.get("cache")
+    made.cache = None if found is None else _made(CacheUse, found)
     made.steps = _columns(made.steps, STEP_COLUMNS, "steps")
     made.memory = _columns(made.memory, MEMORY_COLUMNS, "memory")
     return made

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stoker.cli.command.exit_status import INTERRUPTED, deliver, refusals, require_new, seconds, tidy_ends
+from stoker.cli.command.progress import progress
+from stoker.cli.command.tune_options import about_the_run, run_arguments
 from stoker.cli.completion import files
-from stoker.cli.exit_status import INTERRUPTED, deliver, refusals, require_new, seconds, tidy_ends
-from stoker.cli.progress import progress
-from stoker.cli.tune_options import about_the_run, run_arguments
 from stoker.errors import RecordError
 
 if TYPE_CHECKING:
@@ -42,8 +42,9 @@ _FAILED = 1
     help="Time for tuning, if there is no profile.",
 )
 @click.option("--fresh", is_flag=True, help="Tune again, even if there is a profile.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the screen.")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of the screen.")
 @click.option(
+    "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",

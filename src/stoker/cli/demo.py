@@ -11,11 +11,10 @@ from typing import Any
 
 import click
 
-from stoker.cli.exit_status import INTERRUPTED, deliver, require, require_new, tidy_ends
-from stoker.cli.progress import Lines, Tell, console, has_bar
+from stoker.cli.command.exit_status import INTERRUPTED, deliver, require, require_new, tidy_ends
+from stoker.cli.command.progress import Lines, Tell, console, has_bar
 
 _PAGE = Path("stoker-report.html")
-_PRINTED = "-"
 _FAILED = 1
 
 
@@ -30,17 +29,23 @@ _FAILED = 1
     metavar="FILE",
     help=f"Where the page goes; {_PAGE} by default, or the next number if that file exists.",
 )
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of the screen.")
 @click.option(
-    "--json",
-    "data",
-    is_flag=False,
-    flag_value=_PRINTED,
+    "--record",
+    "kept",
+    type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write all measurements as JSON, for `stoker report`. Without FILE: print it in place of the summary.",
+    help="Also write all measurements as JSON, for `stoker report`.",
 )
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def command(
-    quick: bool, only: tuple[str, ...], listed: bool, output: Path | None, data: str | None, force: bool
+    quick: bool,
+    only: tuple[str, ...],
+    listed: bool,
+    output: Path | None,
+    as_json: bool,
+    kept: Path | None,
+    force: bool,
 ) -> None:
     """Show on built-in data what a loader costs on this machine, why, and what stoker changes.
 
@@ -56,10 +61,10 @@ def command(
     require(bool(unknown), f"there is no act {', '.join(unknown)}: {', '.join(acts)}")
     if listed:
         for name, act in acts.items():
-            click.echo(f"{name:8}  {act.SECONDS[0]:3.0f} s  {act.SECONDS[1]:3.0f} s  {act.TITLE}")
+            asked = "  (only with --only)" if name in runner.ASKED_FOR else ""
+            click.echo(f"{name:8}  {act.SECONDS[0]:3.0f} s  {act.SECONDS[1]:3.0f} s  {act.TITLE}{asked}")
         return
     page = _place(output, force)
-    kept = None if data in (None, _PRINTED) else Path(str(data))
     require_new(kept, force)
     for each in (page, kept):
         folder = None if each is None else each.absolute().parent
@@ -67,7 +72,9 @@ def command(
             folder is not None and not os.access(folder, os.W_OK | os.X_OK),
             f"{folder} is no folder to write to",
         )
-    chosen = {name: act for name, act in acts.items() if not only or name in only}
+    chosen = {
+        name: act for name, act in acts.items() if name in only or not (only or name in runner.ASKED_FOR)
+    }
     try:
         with tidy_ends():
             with _progress() as tell:
@@ -81,7 +88,7 @@ def command(
 
                 deliver("demo", dumps(record), kept)
                 closing.append(f"All that was measured: {kept}")
-            _tell(record, closing, data == _PRINTED)
+            _tell(record, closing, as_json)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     failed = any(each["failure"] for each in record["acts"].values())

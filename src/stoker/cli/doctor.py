@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli.completion import codes, files
-from stoker.cli.exit_status import (
+from stoker.cli.command.exit_status import (
     INTERRUPTED,
     deliver,
     refusals,
     refuse,
     require,
     require_new,
+    say,
     seconds,
     tidy_ends,
 )
-from stoker.cli.progress import has_bar, progress
+from stoker.cli.command.progress import has_bar, progress
+from stoker.cli.completion import codes, files
 
 if TYPE_CHECKING:
     from stoker._tools.doctor.diagnosis import Diagnosis
@@ -61,7 +62,7 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     "--ignore", multiple=True, metavar="CODES", shell_complete=codes, help="Leave out these checks."
 )
 @click.option("--list", "listing", is_flag=True, help="List all checks and exit.")
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of the screen, as --format json.")
 @click.option(
     "--format",
     "form",
@@ -70,7 +71,7 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     show_default=True,
     help="What to write.",
 )
-@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to a file.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to a file.")
 @click.option("--force", is_flag=True, help="Overwrite the file of --output.")
 @click.option(
     "--fail-on",
@@ -102,8 +103,15 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
 )
 @click.option("--batch-size", type=click.IntRange(min=1), help="Use this instead of the loader's own.")
 @click.option("--num-workers", type=click.IntRange(min=0), help="Use this instead of the loader's own.")
-@click.option("--fix", is_flag=True, help="Print a patch for findings that an edit can fix.")
-@click.option("--write", is_flag=True, help="With --fix: apply the patch.")
+@click.option(
+    "--ray",
+    is_flag=False,
+    flag_value="auto",
+    metavar="ADDRESS",
+    help="Also ask the nodes of this Ray cluster: versions, CPUs, stores, the dataset's paths. Without ADDRESS: the one that runs.",
+)
+@click.option("--fix", is_flag=True, help="Print the changes as a patch.")
+@click.option("--write", is_flag=True, help="Print the changes as a patch, and apply it.")
 @click.option(
     "--bisect", is_flag=True, help="Narrow down a failure: no workers, one, more; one suspect at a time."
 )
@@ -141,7 +149,7 @@ def command(
     """
     require(as_json and form not in ("screen", "json"), f"--json and --format {form} contradict each other")
     form = "json" if as_json else form
-    require(write and not fix, "--write needs --fix")
+    fix = fix or write
     require(target is None and (fix or bisect), f"{'--fix' if fix else '--bisect'} needs a TARGET")
     require(
         fix and (bisect or form != "screen" or output is not None), "--fix stands alone: it writes a patch"
@@ -152,6 +160,10 @@ def command(
         "--device stands alone: it takes no TARGET",
     )
     require(device is not None and form not in ("screen", "json"), "--device writes a screen or JSON")
+    require(
+        options["ray"] is not None and (bisect or device is not None),
+        f"--ray and {'--bisect' if bisect else '--device'} contradict each other",
+    )
     require_new(output, force)
     try:
         with tidy_ends():
@@ -200,6 +212,7 @@ def _examined(target: str | None, options: dict[str, Any]) -> Diagnosis:
             num_workers=options["num_workers"],
             time_limit_s=options["time_limit"],
             memory_limit_bytes=options["memory_limit"],
+            ray=options["ray"],
             progress=progress,
         )
 
@@ -242,11 +255,11 @@ def _fix(diagnosis: Diagnosis, target: str, write: bool, least: str) -> None:
     from stoker._tools.doctor.patches.fixes import FixError, fixes
 
     found = fixes(diagnosis, least)
-    click.echo(f"{diagnosis.subject}: {headline(diagnosis)}", err=True)
+    say(f"{diagnosis.subject}: {headline(diagnosis)}")
     for each in found.refused:
         edit = " ".join(str(each.edit).split())
         edit = edit if len(edit) <= _LONGEST_EDIT else edit[:_LONGEST_EDIT] + "…"
-        click.echo(f"{each.code} is left to you: {edit} ({each.reason})", err=True)
+        say(f"{each.code} is left to you: {edit} ({each.reason})")
     for patch in found.patches:
         click.echo(patch.diff(), nl=False)  # bytes: in the file's encoding, not the terminal's
         if not write:

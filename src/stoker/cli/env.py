@@ -15,7 +15,7 @@ _TIE = "\0"
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of the screen.")
 @click.option(
     "--torch", "ask_torch", is_flag=True, help="Import torch and list its devices. This takes seconds."
 )
@@ -25,12 +25,12 @@ def command(as_json: bool, ask_torch: bool) -> None:
     The output has nothing personal: the home folder and the user's name are printed as ~, and no other variables are read. torch
     is imported, and devices are touched, only with --torch.
     """
-    from stoker.cli.env_facts import gathered, impersonal, torch_told
+    from stoker.cli.command.env_facts import gathered, impersonal, torch_facts
 
     facts = gathered()
     if ask_torch:
         try:
-            facts["torch"] = torch_told()
+            facts["torch"] = torch_facts()
         except Exception as error:  # a broken installation is what such a report is about
             facts["torch"] = {"error": impersonal(f"{type(error).__name__}: {error}")}
     if as_json:

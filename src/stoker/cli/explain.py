@@ -22,11 +22,12 @@ _CODE_LIKE = re.compile(r"stk[\d_-]*", re.IGNORECASE)
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("what", metavar="[FILE | CODE...]", nargs=-1, shell_complete=codes_or_files)
-@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of the screen.")
 @click.option("--list", "listed", is_flag=True, help="List all codes.")
 @click.pass_context
 def command(context: click.Context, what: tuple[str, ...], *, as_json: bool, listed: bool) -> None:
-    """Explain an error: a log or traceback in FILE or on standard input (-), or print the page of each CODE (STK201, small-shm).
+    """Explain an error: a log or traceback in FILE or on standard input (-), or print the page of each CODE (STK201, small-shm,
+    or what a verdict says: more-workers).
 
     \b
       python train.py 2>&1 | tee train.log;  stoker explain train.log
@@ -42,6 +43,9 @@ def command(context: click.Context, what: tuple[str, ...], *, as_json: bool, lis
         click.echo(context.get_help())
         click.echo("\nGive a FILE, a CODE, or a text on standard input.", err=True)
         context.exit(2)
+    if what and all(_is_verdict(each) for each in what):
+        _show_verdicts(what, as_json=as_json)
+        return
     checks = _pages(what)
     if checks:
         _show_pages(checks, as_json=as_json)
@@ -77,15 +81,38 @@ def _pages(what: tuple[str, ...]) -> list[Check]:
     raise _unknown(unknown)
 
 
-def _unknown(word: str) -> click.UsageError:
-    from stoker._tools.doctor.catalogue import catalogue
+def _is_verdict(word: str) -> bool:
     from stoker._tools.report.verdict.codes import CODES
 
-    if word in CODES:
-        return click.UsageError(
-            f"{word!r} is what a verdict says of a run: {CODES[word]}. `stoker report` shows it with its numbers and the change to "
-            "make; `stoker explain` has pages for codes like STK601."
+    return word.strip().lower().replace("_", "-") in CODES and not Path(word).is_file()
+
+
+def _show_verdicts(words: tuple[str, ...], *, as_json: bool) -> None:
+    """What a verdict's code means: the verdict itself has the numbers, so there is no page of its own."""
+    from stoker._tools.doctor.catalogue import check_of
+    from stoker._tools.doctor.forms import explanation as explain_screen
+    from stoker._tools.report.verdict.codes import CODES, REMEDIES
+
+    codes = [word.strip().lower().replace("_", "-") for word in words]
+    told = [
+        {"code": each, "title": CODES[each], "advice": REMEDIES[each][0], "checks": list(REMEDIES[each][1])}
+        for each in codes
+    ]
+    if as_json:
+        click.echo(
+            json.dumps({"format": "stoker-codes", "version": 1, "codes": told}, indent=2, ensure_ascii=False)
         )
+        return
+    width = explain_screen.width_of_terminal() if sys.stdout.isatty() else 100
+    for number, each in enumerate(codes):
+        _say("" if number else None)
+        pages = [(code, check.title) for code in REMEDIES[each][1] if (check := check_of(code)) is not None]
+        _say(explain_screen.verdict_page(each, CODES[each], REMEDIES[each][0], pages, width))
+
+
+def _unknown(word: str) -> click.UsageError:
+    from stoker._tools.doctor.catalogue import catalogue
+
     names = {name: check for check in catalogue() for name in (check.code.lower(), check.name)}
     near = dict.fromkeys(
         names[each].code for each in get_close_matches(word.lower().replace("_", "-"), names, 6, 0.6)
@@ -143,7 +170,9 @@ def _show_pages(checks: list[Check], *, as_json: bool) -> None:
             }
             for check in checks
         ]
-        click.echo(json.dumps(told if len(told) > 1 else told[0], indent=2, ensure_ascii=False))
+        click.echo(
+            json.dumps({"format": "stoker-codes", "version": 1, "codes": told}, indent=2, ensure_ascii=False)
+        )
         return
     width = explain_screen.width_of_terminal() if sys.stdout.isatty() else 100
     for number, check in enumerate(checks):
@@ -155,17 +184,24 @@ def _show_pages(checks: list[Check], *, as_json: bool) -> None:
 
 def _list(*, as_json: bool) -> None:
     from stoker._tools.doctor.catalogue import catalogue
+    from stoker._tools.doctor.forms import explanation as explain_screen
+    from stoker._tools.report.verdict.codes import CODES
 
     if as_json:
         told = [
             {"code": check.code, "name": check.name, "title": check.title, "severity": check.severity}
             for check in catalogue()
-        ]
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        ] + [{"code": code, "name": code, "title": title, "severity": None} for code, title in CODES.items()]
+        click.echo(
+            json.dumps({"format": "stoker-codes", "version": 1, "codes": told}, indent=2, ensure_ascii=False)
+        )
         return
-    width = max(len(check.name) for check in catalogue())
-    for check in catalogue():
-        _say(f"{check.code}  {check.name:{width}}  {check.title}")
+    rows = [(check.code, check.name, check.title) for check in catalogue()]
+    rows += [("verdict", code, title) for code, title in CODES.items()]
+    for line in explain_screen.listed(
+        rows, explain_screen.width_of_terminal() if sys.stdout.isatty() else 100
+    ):
+        _say(line)
 
 
 def _say(text: str | None, bold: int = 0) -> None:

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 _COMMANDS = {
+    "advise": (
+        "stoker.cli.advise",
+        "Run a script for a while and say which edits would help, the best first.",
+    ),
     "bench": (
         "stoker.cli.bench",
         "Compare torch's DataLoader and stoker's on your own dataset.",
@@ -76,7 +80,7 @@ class _Commands(click.Group):
         try:
             return super().main(*args, **options)
         except OSError as error:
-            from stoker.cli.exit_status import unwritten
+            from stoker.cli.command.exit_status import unwritten
 
             unwritten(error)
 

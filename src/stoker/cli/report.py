@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli import output_file
-from stoker.cli.exit_status import refuse, require
-from stoker.cli.output_file import FORMS
+from stoker.cli.command import output_file
+from stoker.cli.command.exit_status import refuse, require, say
+from stoker.cli.command.output_file import FORMS
 from stoker.errors import RecordError, TraceError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("paths", metavar="PATH…", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Write the verdict as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of the screen.")
 @click.option(
     "--price-per-hour",
     type=click.FloatRange(min=0),
@@ -180,7 +180,7 @@ def _write_trace(record: RunRecord, path: Path, merge: Path | None, force: bool)
             merged = trace.merge(record, merge, path, force=force)
             events = merged.events
             if merged.damage is not None:
-                click.echo(f"stoker report: {merge}: {merged.damage}", err=True)
+                say(f"stoker report: {merge}: {merged.damage}")
             if not merged.overlap:
                 click.echo(
                     f"stoker report: no batch of this run was made during {merge}: is it of another run?",

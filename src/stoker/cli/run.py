@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from stoker.cli import script_command
+from stoker.cli.command import script_command
 
 
 @click.command(context_settings=script_command.CONTEXT)

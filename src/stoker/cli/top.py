@@ -17,6 +17,10 @@ from stoker._tools.top.processes import ProcessScan, belongs, scan
 
 _GLANCE_S = 0.25
 """Between the two scans that shares of workers come from, when there is to be one answer."""
+_HOW = (
+    "torch's own loaders are seen when their script was started with `stoker profile train.py`, "
+    "stoker's always: `stoker run train.py` puts them in their place"
+)
 _PLAIN_WORKERS = 4
 _ONCE_WORKERS = 16
 _STYLES = {"head": "bold", "alarm": "yellow", "detail": "dim", "worker": ""}
@@ -130,6 +134,7 @@ def _lines(moment: _Moment, verbose: bool, most_workers: int | None) -> list[Top
     lines = [line for loader in moment.loaders for line in board(loader, most_workers)]
     if not moment.loaders:
         lines.append(TopLine("head", "no loader of this user's processes is running"))
+        lines.append(TopLine("detail", _HOW))
     if verbose:
         lines += [TopLine("detail", f"skipped: {text}") for text in moment.scan.skipped]
     elif not moment.loaders and moment.scan.skipped:

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli.completion import files
-from stoker.cli.exit_status import (
+from stoker.cli.command.exit_status import (
     INTERRUPTED,
     deliver,
     refusals,
     refuse,
     require,
     require_new,
+    say,
     seconds,
     tidy_ends,
 )
-from stoker.cli.progress import progress
-from stoker.cli.tune_options import about_the_run, run_arguments
+from stoker.cli.command.progress import progress
+from stoker.cli.command.tune_options import about_the_run, run_arguments
+from stoker.cli.completion import files
 from stoker.errors import RecordError
 
 if TYPE_CHECKING:
@@ -41,8 +42,31 @@ _FAILED = 1
     metavar="SECONDS",
     help="For all of it.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the screen.")
 @click.option(
+    "--executor",
+    type=click.Choice(["ray"]),
+    help="Forecast what remote CPUs of a Ray cluster would deliver, instead of tuning this machine.",
+)
+@click.option(
+    "--remote-cpus",
+    type=click.IntRange(min=1),
+    default=32,
+    show_default=True,
+    metavar="N",
+    help="With --executor ray: forecast up to N remote CPUs.",
+)
+@click.option(
+    "--link-gbit",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=seconds,
+    default=10.0,
+    show_default=True,
+    metavar="GBIT",
+    help="With --executor ray: the link between the nodes and this machine.",
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of the screen.")
+@click.option(
+    "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
@@ -86,9 +110,14 @@ def command(
         (target is None) == (shown is None),
         "give a TARGET, or --show with a record" + (", not both" if target else ""),
     )
+    remote = options["executor"] is not None
+    for name, given in (("--fix", fix), ("--write", write), ("--show", shown), ("--output", output)):
+        require(remote and bool(given), f"--executor ray and {name} contradict each other: it is a forecast")
     require_new(output, force)
     try:
         with tidy_ends():
+            if remote:
+                sys.exit(_forecast(str(target), arguments, options, as_json))
             tuning = _tuned(str(target), arguments, options) if shown is None else _read(shown)
             if output is not None:
                 from stoker._tools.tune.forms import data
@@ -114,6 +143,27 @@ def _tuned(target: str, arguments: dict[str, Any], options: dict[str, Any]) -> T
             save=not options["no_save"],
             progress=lambda what, share, best: tell(_progress_text(what, best), share),
         )
+
+
+def _forecast(target: str, arguments: dict[str, Any], options: dict[str, Any], as_json: bool) -> int:
+    """Print what remote CPUs would deliver. Exit code 1 when no batch could be made."""
+    import json
+
+    from stoker._tools.tune import remote
+
+    with refusals("tune", RecordError, ValueError), progress("Tuning") as tell:
+        found = remote.tune_remote(
+            target,
+            **arguments,
+            most=options["remote_cpus"],
+            link_bytes_s=options["link_gbit"] * remote.GBIT_BYTES,
+            budget_s=options["budget"],
+            progress=tell,
+        )
+    deliver(
+        "tune", json.dumps(found.to_json(), indent=2) if as_json else "\n".join(remote.lines(found)), None
+    )
+    return _FAILED if found.failure else 0
 
 
 def _read(path: Path) -> Tuning:
@@ -161,7 +211,7 @@ def _fix(tuning: Tuning, write: bool) -> None:
             refused += [*not_made, *(RefusedEdit("tune", each, "not without the other") for each in others)]
             patch = None
     for each in refused:
-        click.echo(f"Left to you: {each.edit} ({each.reason})", err=True)
+        say(f"Left to you: {each.edit} ({each.reason})")
     if patch is None or patch.after == patch.before:
         click.echo("Nothing to change in a file." if not refused else "No file was changed.", err=True)
         return

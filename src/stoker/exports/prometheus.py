@@ -49,7 +49,7 @@ class Collector(_Base):
         self._live = live
         self._lock = threading.Lock()
         self._labels: weakref.WeakKeyDictionary[Recorder, str] = weakref.WeakKeyDictionary()
-        self._told: weakref.WeakKeyDictionary[Recorder, dict[tuple[str, str], int]] = (
+        self._exported: weakref.WeakKeyDictionary[Recorder, dict[tuple[str, str], int]] = (
             weakref.WeakKeyDictionary()
         )
         self._weights: dict[int, int] = {}
@@ -64,7 +64,8 @@ class Collector(_Base):
         families = _Families()
         for label, recorder, loader in told:
             _totals(families, label, loader)
-            _blame(families, label, loader, self._told.setdefault(recorder, {}))
+            _blame(families, label, loader, self._exported.setdefault(recorder, {}))
+            _cache(families, label, loader)
             _workers(families, label, loader, self._weights)
             _queue(families, label, recorder)
         yield from families.all()
@@ -202,6 +203,19 @@ def _blame(families: _Families, label: str, loader: LoaderRecord, told: dict[tup
         for kind, key in told:
             if kind == what:
                 families.counter(name, about, told[kind, key] / 1e9, loader=label, **{what: key})
+
+
+def _cache(families: _Families, label: str, loader: LoaderRecord) -> None:
+    use = loader.cache
+    if use is None:
+        return
+    add, one = families.counter, {"loader": label}
+    add("cache_hits", "Samples that came from a sample cache.", use.hits, **one)
+    add("cache_misses", "Samples that were made because a sample cache did not have them.", use.misses, **one)
+    add("cache_hit_bytes", "Bytes of those that it had.", use.hit_bytes, **one)
+    add("cache_stored_bytes", "Bytes that workers put into sample caches.", use.stored_bytes, **one)
+    add("cache_saved_seconds", "Worker time that hits saved.", use.saved_ns / 1e9, **one)
+    add("cache_passed", "Samples that could not be stored, or found no room.", use.passed, **one)
 
 
 def _workers(families: _Families, label: str, loader: LoaderRecord, weights: dict[int, int]) -> None:

@@ -26,6 +26,7 @@ def keep(accelerator: AcceleratorT, *, convert: bool = False, **options: Any) ->
 
     Accelerate's wrapper stays: device placement, dispatching and splitting of batches, the synchronisation of generators and
     ``skip_first_batches`` work as before, on stoker's engine. ``save_state`` and ``load_state`` include the place in the epoch.
+    A loader with ``device=`` brings batches to the device itself; Accelerate then moves none, unless it dispatches them.
     A loader whose sampler is a ``DistributedSampler`` (``ElasticDistributedSampler`` is one) is divided by that alone, not once
     more by Accelerate.
 
@@ -87,6 +88,8 @@ def _skipped(skip: Any, dataloader: Any, num_batches: int = 0) -> Any:
 def _put(prepared: Any, loader: DataLoader[Any]) -> None:
     """Let Accelerate's wrapper iterate this loader, and save its state."""
     prepared.base_dataloader = loader
+    if loader.device is not None and isinstance(prepared, theirs.DataLoaderShard):
+        prepared.device = None  # batches are there already
     sampler = theirs.get_sampler(prepared)
     if isinstance(sampler, theirs.SeedableRandomSampler) and sampler.generator is None:
         # It makes one at its first iter() and seeds it at every one; states before and after that have to be alike.

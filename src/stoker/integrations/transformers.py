@@ -15,6 +15,7 @@ import transformers.trainer
 from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
+from stoker._host.private_files import followed, replacing
 from stoker.integrations.accelerate import keep, skip_first_batches
 
 _FILE = "stoker_loader_{rank}.pt"
@@ -80,4 +81,6 @@ class SaveLoaderState(TrainerCallback):  # type: ignore[misc]
             return
         folder.mkdir(parents=True, exist_ok=True)
         found = {"state": loader.state_dict(), "ranks": args.world_size}
-        torch.save(found, folder / _FILE.format(rank=args.process_index))
+        path = followed(folder / _FILE.format(rank=args.process_index))
+        with replacing(path, mode=0o666) as fd, open(fd, "wb", closefd=False) as file:  # whole, or not at all
+            torch.save(found, file)

@@ -6,7 +6,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from stoker.testing.bench import Bench, Gate, GatedNumbers, NumberStream
@@ -39,6 +39,10 @@ class ExecutorConformance:
         """End a worker as the kernel would when memory is short."""
         os.kill(executor.workers[worker].pid, signal.SIGKILL)
 
+    def watch_leaks(self) -> AbstractContextManager[None]:
+        """Fails when the block leaves something behind."""
+        return leak_guard()
+
     @contextmanager
     def bench(
         self, *, workers: int = 1, bound: bool = False, stream: int | None = None, spawn: bool = True
@@ -58,7 +62,7 @@ class ExecutorConformance:
             rank=0,
             own_collate=False,
         )
-        with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder, leak_guard():
+        with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder, self.watch_leaks():
             executor = self.make_executor(spec, bound=bound)
             bench = Bench(executor, self.arena_of(executor), Gate(folder))
             try:

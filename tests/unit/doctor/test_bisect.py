@@ -21,6 +21,7 @@ from stoker._tools.doctor.bisection.procedure import (
 )
 from stoker._tools.doctor.facts.trial import BisectionBaseline, BisectionOutcome
 from stoker._tools.doctor.forms import bisection as bisect_screen
+from stoker._tools.doctor.forms import bisection as bisection_form
 from stoker.cli.main import main
 
 OWN = BisectionBaseline(
@@ -262,3 +263,13 @@ def test_a_real_loader_is_narrowed_down_to_its_transform(tmp_path, monkeypatch):
     assert outcomes[1, "without dataset.transform"] == "ok"
     assert outcomes[1, "stoker's loader"] == "error"
     assert any("ValueError: not in a worker" in each["outcome"]["text"] for each in read["trials"])
+
+
+def test_a_fix_with_a_code_block_keeps_its_lines():
+    text = "Put it\nunder a guard:\n\n```python\nif __name__ == '__main__':\n    main()\n```\n\nThen run it."
+    assert bisection_form.paragraphs(text) == [
+        "Put it under a guard:",
+        "    if __name__ == '__main__':",
+        "        main()",
+        "Then run it.",
+    ]

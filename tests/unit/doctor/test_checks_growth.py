@@ -9,7 +9,12 @@ import pytest
 
 from stoker._host.cpus import Cpus
 from stoker._record.finding import Finding
-from stoker._tools.doctor.checks.memory import stk601_copy_on_write, stk603_out_of_memory, stk604_window_bytes
+from stoker._tools.doctor.checks.memory import (
+    stk601_copy_on_write,
+    stk603_out_of_memory,
+    stk604_window_bytes,
+    stk607_worker_cache,
+)
 from stoker._tools.doctor.facts.growth import (
     Container,
     GrowingContainer,
@@ -18,7 +23,7 @@ from stoker._tools.doctor.facts.growth import (
     MemoryTrend,
     forecast,
 )
-from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.samples import SampleFacts
 from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 
@@ -186,3 +191,73 @@ def test_a_window_that_fits_is_not_found():
     assert list(stk604_window_bytes.examine(MACHINE, _samples(100 * MIB), TARGET)) == []
     assert list(stk604_window_bytes.examine(MACHINE, _samples(6000 * MIB), _target(engine="stoker"))) == []
     assert list(stk604_window_bytes.examine(MACHINE, _samples(6000 * MIB), _target(num_workers=0))) == []
+
+
+def test_warm_up_is_not_extrapolated_and_a_leak_is():
+    settling = GrowthFacts(
+        warm_up=8, windows=(GrowthWindow(9, 0, 9 * 9216),) * 6, available_bytes=20 * GIB, copied_bytes=0
+    )
+    assert list(stk603_out_of_memory.examine(settling, _target(num_workers=8, samples=10_000_000))) == []
+    swinging = tuple(GrowthWindow(9, 0, sign * 4 * MIB) for sign in (1, -1, 1, -1, 1, -1))
+    assert not replace(settling, windows=swinging).grows_steadily
+    fading = tuple(GrowthWindow(9, 0, size * MIB) for size in (9, 8, 6, 4, 3, 3))
+    assert (
+        list(stk603_out_of_memory.examine(replace(settling, windows=fading), _target(samples=10_000_000)))
+        == []
+    )
+    leaking = replace(settling, windows=(GrowthWindow(9, 0, 9 * MIB),) * 6)
+    assert [each.severity for each in stk603_out_of_memory.examine(leaking, TARGET)] == ["high"]
+
+
+def test_a_list_of_400_000_tuples_is_worth_a_finding_though_memory_does_not_end():
+    rows = Container("dataset.samples", "list", 400_000, 60 * MIB, 0.99, 0.9)
+    growth = replace(COPYING, containers=(rows,), available_bytes=24 * GIB)
+    (found,) = stk601_copy_on_write.examine(
+        growth, replace(_target(num_workers=4, samples=400_000), length=400_000)
+    )
+    assert (found.severity, found.where) == ("low", "dataset.samples")
+
+
+CACHING = GrowthFacts(
+    warm_up=100,
+    windows=(GrowthWindow(50, 0, 50 * MIB),) * 6,
+    growing=(GrowingContainer("dataset.seen", 0, 390), GrowingContainer("dataset.errors", 0, 3)),
+    available_bytes=64 * GIB,
+)
+
+
+def test_a_cache_in_every_worker_is_named_with_what_it_holds():
+    (found,) = stk607_worker_cache.examine(CACHING, _target(num_workers=4))
+    assert (found.code, found.severity, found.where) == ("STK607", "moderate", "dataset.seen")
+    assert "from 0 items to 390 while one worker fetched 400 samples" in found.evidence
+    assert (
+        "Each of 4 workers fills its own; a full one would take about 1.14 TiB in each worker"
+        in found.evidence
+    )
+    assert "lost with the worker" in found.evidence
+    assert "4.58 TiB in all 4" in found.evidence
+    assert "stoker.cache(dataset)" in found.advice
+
+
+def test_a_cache_that_outlives_the_epoch_is_not_called_lost():
+    (found,) = stk607_worker_cache.examine(CACHING, _target(num_workers=1, persistent_workers=True))
+    assert found.severity == "low"
+    assert "lost" not in found.evidence
+
+
+def test_ranks_have_workers_with_caches_of_their_own():
+    (found,) = stk607_worker_cache.examine(replace(CACHING, ranks=2), _target(num_workers=4))
+    assert found.numbers["bytes_of_all"] == pytest.approx(8 * _number(found, "bytes_per_worker"))
+
+
+@pytest.mark.parametrize(
+    ("growth", "workers"),
+    [
+        (replace(CACHING, growing=()), 4),
+        (replace(CACHING, growing=(GrowingContainer("dataset.errors", 0, 40),)), 4),
+        (CACHING, 0),
+    ],
+    ids=["nothing grew", "grew by few", "no workers"],
+)
+def test_what_does_not_grow_with_the_samples_is_no_cache(growth, workers):
+    assert not list(stk607_worker_cache.examine(growth, _target(num_workers=workers)))

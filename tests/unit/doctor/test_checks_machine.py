@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from stoker._tools.doctor.catalogue import check_of
-from stoker._tools.doctor.facts.leftovers import Leftovers
-from stoker._tools.doctor.facts.machine import MachineFacts
-from stoker._tools.doctor.facts.tmpdir import Tmpdir
+from stoker._tools.doctor.facts.host.leftovers import Leftovers
+from stoker._tools.doctor.facts.host.machine import MachineFacts
+from stoker._tools.doctor.facts.host.tmpdir import Tmpdir
 from tests.unit.doctor.given import cpus, found, loader, only, process, samples, target
 
 MIB = 1 << 20
@@ -180,16 +181,22 @@ def test_205_a_folder_without_a_fault() -> None:
 def test_206_leftovers() -> None:
     left = Leftovers(2, 300 * MIB, 90_000.0, ("torch_7_1_0", "torch_7_1_1; ls"), ("torch_",))
     finding = only("STK206", machine=MachineFacts(shm_bytes=GIB, shm_shared=False, leftovers=left))
-    assert finding.severity == "moderate"
+    assert finding.severity == "low"
+    full = MachineFacts(shm_bytes=GIB, shm_free_bytes=100 * MIB, leftovers=left)
+    assert only("STK206", machine=full).severity == "moderate"
     assert "2 files (torch_*) in /dev/shm hold 300 MiB" in finding.evidence
     assert "the oldest for 1 day" in finding.evidence
     assert finding.edit is not None
-    assert finding.edit.after == "cd /dev/shm && rm torch_7_1_0 'torch_7_1_1; ls'"
-    assert only("STK206", machine=MachineFacts(shm_bytes=64 * GIB, leftovers=left)).severity == "low"
+    assert finding.edit.after == "cd /dev/shm && rm torch_7_* 'torch_7_1_1; ls'"
+    assert only("STK206", machine=MachineFacts(shm_bytes=64 * GIB, leftovers=left)).severity == "none"
     shared = only("STK206", machine=MachineFacts(shm_bytes=GIB, shm_shared=True, leftovers=left))
     assert "may share /dev/shm" in shared.advice
     many = Leftovers(40, 300 * MIB, 90_000.0, ("torch_7_1_0", "torch_7_1_1"), ("torch_",))
-    assert "the largest 2" in only("STK206", machine=MachineFacts(shm_bytes=GIB, leftovers=many)).advice
+    assert "the largest first" in only("STK206", machine=MachineFacts(shm_bytes=GIB, leftovers=many)).advice
+    names = tuple(f"sem.mp-{place}" for place in range(20))
+    crowd = only("STK206", machine=MachineFacts(shm_bytes=GIB, leftovers=replace(many, names=names)))
+    assert crowd.edit is not None
+    assert crowd.edit.after.count("sem.mp-") == 4
 
 
 def test_206_nothing_that_is_certain() -> None:

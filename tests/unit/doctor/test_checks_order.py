@@ -18,17 +18,19 @@ from stoker._tools.doctor.checks.order import stk508_shared_iterator as stk508
 from stoker._tools.doctor.checks.order import stk509_broken_generator as stk509
 from stoker._tools.doctor.checks.order import stk510_wrong_length as stk510
 from stoker._tools.doctor.checks.order import stk511_bad_sampler as stk511
+from stoker._tools.doctor.checks.order import stk513_frozen_randomness as stk513
 from stoker._tools.doctor.checks.speed import stk703_needless_pinning as stk703
 from stoker._tools.doctor.checks.speed import stk704_pin_thread as stk704
 from stoker._tools.doctor.checks.speed import stk706_cold_epochs as stk706
-from stoker._tools.doctor.facts.machine import MachineFacts
-from stoker._tools.doctor.facts.pinning import PinningFacts
-from stoker._tools.doctor.facts.randomness import RandomnessFacts, RandomSource
+from stoker._tools.doctor.facts.host.machine import MachineFacts
+from stoker._tools.doctor.facts.host.pinning import PinningFacts
+from stoker._tools.doctor.facts.randomness import RandomnessFacts
 from stoker._tools.doctor.facts.sampler import OutOfRangeIndex, SamplerFacts
 from stoker._tools.doctor.facts.samples import Leaf, SampleFacts
 from stoker._tools.doctor.facts.scan import ScanFacts
 from stoker._tools.doctor.facts.stream import BrokenItem, StreamFacts, StreamReading
 from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
+from stoker._tools.probes.random_source import RandomSource
 
 LOADER = LoaderArguments(
     engine="torch", batch_size=32, num_workers=2, prefetch_factor=None, persistent_workers=False, pin_memory=False,
@@ -129,7 +131,7 @@ def test_a_stream_that_every_worker_reads_is_found_by_content_by_order_and_by_nu
     augmented = replace(WHOLE, repeated=0, alike=False, example=None)
     (by_number,) = stk502.examine(augmented, TARGET)
     assert by_number.numbers["alone"] == 100
-    (ranks,) = stk502.examine(replace(SHARED_OUT, world=4, ranks_alike=True, world_told=True), TARGET)
+    (ranks,) = stk502.examine(replace(SHARED_OUT, world=4, ranks_alike=True, world_known=True), TARGET)
     assert ranks.numbers["world"] == 4
     (later,) = stk502.examine(WHOLE, _target(stream=True, num_workers=0))
     assert later.severity == "low"
@@ -181,6 +183,13 @@ def test_full_batches_endless_streams_and_long_ones_lose_nothing():
     assert not list(stk503.examine(_target(stream=True, drop_last=True), ENDLESS))
     assert not list(stk503.examine(_target(stream=True, drop_last=True), replace(ENDLESS, declared=10**6)))
     assert not list(stk503.examine(_target(stream=True, batch_size=None, drop_last=True), SHARED_OUT))
+    long = StreamFacts((StreamReading(3210, True), StreamReading(3210, True)), StreamReading(6420, True))
+    assert not list(stk503.examine(_target(stream=True, batch_size=32), long)), (
+        "2 short batches of 202 harm nobody"
+    )
+    single = StreamFacts((StreamReading(3201, True), StreamReading(3201, True)), StreamReading(6402, True))
+    (found,) = stk503.examine(_target(stream=True, batch_size=32), single)
+    assert "batch of 1" in found.advice
 
 
 SCRIPT = """
@@ -440,3 +449,22 @@ def test_long_epochs_and_workers_that_stay_are_fine():
     assert not list(stk706.examine(_target(num_workers=8, persistent_workers=True), quick))
     assert not list(stk706.examine(_target(num_workers=0), quick))
     assert not list(stk706.examine(_target(num_workers=2, batches=None), quick))
+
+
+FROZEN = replace(
+    REPEATED, varies=False, workers_equal=True, epochs_equal=True, sources=(GLOBAL,), frozen=(0, 800)
+)
+
+
+def test_random_samples_that_something_keeps_are_found():
+    (found,) = stk513.examine(FROZEN)
+    assert (found.code, found.severity, found.where) == ("STK513", "high", "numpy.random")
+    assert "2 samples drew from numpy.random when first made" in found.evidence
+    assert "before the random step" in found.advice
+
+
+@pytest.mark.parametrize(
+    "facts", [replace(FROZEN, frozen=()), replace(FROZEN, sources=()), HEALTHY, REPEATED]
+)
+def test_samples_that_draw_nothing_or_draw_anew_are_not_frozen(facts):
+    assert not list(stk513.examine(facts))

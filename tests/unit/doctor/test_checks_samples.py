@@ -28,6 +28,8 @@ from stoker._tools.doctor.checks.samples import (
 from stoker._tools.doctor.facts.probe_failures import ProbeFailure, ProbeFailures
 from stoker._tools.doctor.facts.round_trip import RoundTripFacts, StartMethodTrip
 from stoker._tools.doctor.facts.samples import Difference, Leaf, SampleFacts, SampleFailure, Storage
+from stoker._tools.doctor.facts.scan import ScanFacts
+from stoker._tools.doctor.facts.stream import BrokenItem, StreamFacts, StreamReading
 from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 
 LOADER = LoaderArguments(
@@ -272,6 +274,23 @@ def test_a_trip_that_arrived_was_only_judged_or_has_a_check_of_its_own_is_fine()
     assert not list(stk409_batch_trip.examine(trips(lost), target(engine="stoker")))
 
 
+def test_what_a_sample_raises_everywhere_is_not_told_as_a_batch_that_does_not_arrive() -> None:
+    raised = StartMethodTrip(
+        "fork", True, "failed", "KeyError: Caught KeyError in DataLoader worker process 0."
+    )
+    trips = RoundTripFacts("fork", (raised,), 4)
+    assert only(stk409_batch_trip.examine(trips, TARGET, FINE)).code == "STK409"
+    failing = replace(FINE, failures=(replace(MISSING, kind="KeyError"),))
+    assert not list(stk409_batch_trip.examine(trips, TARGET, failing))
+    broken = StreamFacts((), StreamReading(5, True), broken=BrokenItem(5, "KeyError", "'a'", "ended"))
+    assert not list(stk409_batch_trip.examine(trips, TARGET, FINE, broken))
+    spent = RoundTripFacts(
+        "spawn", (StartMethodTrip("spawn", True, "failed", "OSError: Too many open files"),), 4
+    )
+    assert only(stk409_batch_trip.examine(spent, TARGET, FINE, None, ScanFacts())).code == "STK409"
+    assert not list(stk409_batch_trip.examine(spent, TARGET, FINE, None, ScanFacts(storages=60_000)))
+
+
 def test_an_exception_that_cannot_leave_a_worker_is_found() -> None:
     samples = replace(FINE, failures=(replace(MISSING, kind="Broken", picklable=False), MISSING))
     found = only(stk410_local_exception.examine(samples, TARGET))
@@ -333,6 +352,14 @@ def test_a_hang_in_the_standard_library_is_told_by_the_line_that_called_it() -> 
     )
     found = only(stk411_hanging_sample.examine(ProbeFailures((("samples", replace(HUNG, stack=stack)),))))
     assert found.evidence.endswith("it stands in __getitem__ (data.py:12)")
+
+
+def test_a_long_order_that_torchs_sampler_lists_is_no_hanging_sample() -> None:
+    stack = '  File "/venv/lib/python3.11/site-packages/torch/utils/data/sampler.py", line 182, in __iter__'
+    failure = ProbeFailure("hung", None, "no answer for 10 s", stack=stack)
+    assert not list(stk411_hanging_sample.examine(ProbeFailures((("samples", failure),))))
+    own = replace(failure, stack=stack.replace("torch/utils/data", "mine"))
+    assert only(stk411_hanging_sample.examine(ProbeFailures((("samples", own),)))).code == "STK411"
 
 
 def test_a_sample_that_killed_or_ate_memory_is_named() -> None:

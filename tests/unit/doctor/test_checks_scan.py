@@ -31,7 +31,7 @@ from stoker._tools.doctor.checks.pickling import (
     stk107_device_tensor,
     stk108_eager_data,
 )
-from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.samples import Leaf
 from stoker._tools.doctor.facts.scan import AttributeTotal, OddTensor, Preload, ScanFacts
 from stoker._tools.doctor.probes.scan import probe

@@ -14,7 +14,7 @@ from stoker._tools.doctor.checks.speed import (
     stk706_cold_epochs,
     stk707_stragglers,
 )
-from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.samples import SampleFacts
 from stoker._tools.doctor.facts.speed import HotFunction, SlowIndex, SpeedFacts
 from stoker._tools.doctor.facts.worker import WorkerFacts
@@ -104,6 +104,16 @@ def test_it_is_said_when_it_does_not_matter():
     (found,) = stk701_no_workers_needed.examine(replace(TINY, loader_s=0.0006), TARGET)
     assert found.severity == "low"
     assert "negligible" in found.evidence
+
+
+def test_a_race_in_which_others_had_the_cpus_says_nothing_of_workers():
+    hidden = replace(TINY, inline_s=0.01, loader_s=0.04, foreign_cpus=1.3)
+    assert list(stk701_no_workers_needed.examine(hidden, TARGET)) == []
+    assert list(stk701_no_workers_needed.examine(replace(hidden, foreign_cpus=0.1), TARGET))
+    (always,) = stk701_no_workers_needed.examine(replace(TINY, foreign_cpus=1.3), TARGET)
+    assert always.severity == "moderate", (
+        "taking a batch costs the trainer more CPU time than making it, whoever has the rest"
+    )
 
 
 def test_workers_that_are_faster_are_needed():

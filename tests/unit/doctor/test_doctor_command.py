@@ -80,6 +80,7 @@ def test_options_reach_the_doctor(said):
         "num_workers": 0,
         "time_limit_s": 9.0,
         "memory_limit_bytes": 3 << 29,
+        "ray": None,
     }
     result = run("a.b:c", "--verbose")
     assert said.asked["target"] == "a.b:c"

@@ -12,7 +12,7 @@ import stoker
 from stoker._record.finding import Finding
 from stoker._tools.doctor.catalogue import catalogue, check_of
 from stoker._tools.doctor.explain import PROCEDURE, Explanation, OtherMatch, explain_log, first_advice
-from stoker._tools.doctor.facts import machine
+from stoker._tools.doctor.facts.host import machine
 from stoker._tools.doctor.reading import logs
 from stoker.errors import LoaderClosed, WorkerDied, coded
 

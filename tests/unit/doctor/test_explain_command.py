@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from stoker._tools.doctor.catalogue import catalogue
+import stoker
+from stoker._tools.doctor.catalogue import catalogue, check_of
+from stoker._tools.report.verdict.codes import CODES, REMEDIES
 from stoker.cli.main import main
 
 KILLED = "RuntimeError: DataLoader worker (pid 31) is killed by signal: Segmentation fault. "
@@ -62,8 +66,28 @@ def test_several_codes():
     assert "STK801 worker-crashed" in result.output
     assert "STK201 small-shm" in result.output
     told = json.loads(run("--json", "STK801", "STK201").output)
-    assert [each["code"] for each in told] == ["STK801", "STK201"]
-    assert json.loads(run("--json", "STK801").output)["sections"]["Fix"]
+    assert (told["format"], told["version"]) == ("stoker-codes", 1)
+    assert [each["code"] for each in told["codes"]] == ["STK801", "STK201"]
+    assert json.loads(run("--json", "STK801").output)["codes"][0]["sections"]["Fix"]
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_of_a_verdict_is_known(code):
+    result = run(code)
+    assert result.exit_code == 0
+    assert CODES[code].rstrip(".") in " ".join(result.output.split()).replace("`", "")
+    assert "Fix" in result.output
+    assert all(check_of(each) is not None for each in REMEDIES[code][1])
+    told = json.loads(run("--json", code).output)["codes"][0]
+    assert (told["code"], bool(told["advice"])) == (code, True)
+
+
+def test_every_code_in_the_sources_is_known():
+    """Of errors, warnings, notes and verdicts: whatever stoker prints can be asked for."""
+    sources = "\n".join(path.read_text() for path in Path(stoker.__file__).parent.rglob("*.py"))
+    codes = set(re.findall(r"\bSTK[1-9]\d\d\b", sources))
+    assert {each for each in codes if check_of(each) is None} == set()
+    assert set(REMEDIES) == set(CODES)
 
 
 def test_every_page_can_be_printed():
@@ -74,8 +98,9 @@ def test_every_page_can_be_printed():
 def test_the_list():
     result = run("--list")
     assert result.exit_code == 0
-    assert len(result.output.splitlines()) == len(catalogue())
-    assert len(json.loads(run("--list", "--json").output)) == len(catalogue())
+    for code in (*(check.code for check in catalogue()), *CODES):
+        assert code in result.output
+    assert len(json.loads(run("--list", "--json").output)["codes"]) == len(catalogue()) + len(CODES)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from stoker._tools.doctor.catalogue import catalogue
 from stoker._tools.doctor.explain import explain
-from stoker._tools.doctor.facts import machine
+from stoker._tools.doctor.facts.host import machine
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -26,12 +28,20 @@ def texts(path):
     return found
 
 
+COLLECTED = [
+    (*note.partition(" ")[::2], text)
+    for path in sorted((CORPUS / "collected").glob("*.txt"))
+    for note, text in texts(path)
+]
+"""(code or "none", where it was found, text)."""
 KNOWN = [
     pytest.param(path.stem, text, id=f"{path.stem}: {note}")
     for path in sorted(CORPUS.glob("STK*.txt"))
     for note, text in texts(path)
+] + [pytest.param(code, text, id=f"{code}: {note}") for code, note, text in COLLECTED if code != "none"]
+UNRELATED = [pytest.param(text, id=note) for note, text in texts(CORPUS / "unrelated.txt")] + [
+    pytest.param(text, id=note) for code, note, text in COLLECTED if code == "none"
 ]
-UNRELATED = [pytest.param(text, id=note) for note, text in texts(CORPUS / "unrelated.txt")]
 
 
 def prefixed(prefix):
@@ -72,8 +82,24 @@ def no_machine():
 
 
 def test_the_corpus_is_large_enough():
-    assert len(KNOWN) >= 300
-    assert len(UNRELATED) >= 130
+    assert len(KNOWN) >= 480
+    assert len(UNRELATED) >= 180
+    assert len(COLLECTED) >= 235
+    assert all(re.match(r"[\w.-]+/[\w.-]+#\d+ \S", where) for _, where, _ in COLLECTED)
+
+
+def test_what_was_put_aside_was_chosen_by_its_name():
+    """So that nobody moves a text from one part to the other."""
+    for name, aside in (("aside", True), ("read", False)):
+        for note, _ in texts(CORPUS / "collected" / f"{name}.txt"):
+            digest = hashlib.sha256(note.split()[1].encode()).digest()
+            assert (digest[0] % 3 == 0) == aside, note
+
+
+def test_a_quoted_line_of_source_is_weaker_than_a_message():
+    """A notebook shows the lines around a call, and some of them hold messages."""
+    quoted = "    103     'daemonic processes are not allowed to have children'\n--> 105    self._popen = self._Popen(self)\n"
+    assert explain(quoted + "RuntimeError: received 0 items of ancdata").code == "STK202"
     assert len({each.values[0] for each in KNOWN}) >= 45
 
 

@@ -167,6 +167,14 @@ def closed():
     next(iterator)
 
 
+def changed():
+    rows = [1]
+    cached = stoker.cache(Rows([lambda: rows[0]]), "1MiB", verify=1.0)
+    cached[0]
+    rows[0] = 2
+    cached[0]
+
+
 def locked():
     SpecPickle(Rows([iter_of_nothing()]))
 
@@ -184,6 +192,9 @@ OWN = {
     "record": ("STK907", lambda: journal.read(Path(__file__))),
     "trace": ("STK908", lambda: reading.files([Path("no such trace.json")])),
     "state": ("STK909", lambda: stoker.DataLoader(Rows([1])).load_state_dict({"epoch": 3})),
+    "cached stream": ("STK911", lambda: stoker.cache(Stream())),
+    "random samples": ("STK912", lambda: stoker.cache(Rows([lambda: torch.rand(1)]))),
+    "another sample": ("STK913", changed),
     "move": ("STK901", impossible),
     "dataset": ("STK101", locked),
     "a crash": ("STK801", lambda: drained(Rows([1, dies]), num_workers=1, restarts=0)),

@@ -10,9 +10,9 @@ import pytest
 
 from stoker._host import environment, limits
 from stoker._record.finding import size
-from stoker._tools.doctor.facts.leftovers import Leftovers, left_over
-from stoker._tools.doctor.facts.machine import MachineFacts, gather
-from stoker._tools.doctor.facts.tmpdir import LONGEST_PATH_BYTES, SOCKET_BYTES, temporary_folder
+from stoker._tools.doctor.facts.host.leftovers import Leftovers, left_over
+from stoker._tools.doctor.facts.host.machine import MachineFacts, gather
+from stoker._tools.doctor.facts.host.tmpdir import LONGEST_PATH_BYTES, SOCKET_BYTES, temporary_folder
 
 _HOUR_S = 3600.0
 

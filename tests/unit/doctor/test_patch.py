@@ -295,10 +295,23 @@ def test_a_guard_that_would_take_something_from_workers_is_refused():
     assert refusal(inside, GUARD).startswith("the loader is made in a function")
 
 
+def test_a_dataset_is_wrapped_in_a_cache_once():
+    edit = Edit('dataset = stoker.cache(dataset, before="transform", budget="8GiB")')
+    after = patch("import torch\nx = DataLoader(Images(a), 4)\n", edit, line=2)
+    assert after == (
+        'import stoker\nimport torch\nx = DataLoader(stoker.cache(Images(a), before="transform", budget="8GiB"), 4)\n'
+    )
+    assert patch(after, edit, line=3) == after
+    assert refusal(after, Edit("stoker.share(dataset)")) == "its dataset is a cache: change what is inside"
+    assert refusal("x = DataLoader(ds)\n", Edit("cache it", kind="cache")) == "'cache it' wraps no dataset"
+
+
 def test_kinds_are_told_from_the_text():
     kinds = {
         "persistent_workers=True": "argument",
         "stoker.share(dataset)": "share",
+        'dataset = stoker.cache(dataset, budget="8GiB")': "cache",
+        "dataset.loader = stoker.cached(dataset.loader)": "shown",
         "from stoker import DataLoader": "import",
         "OMP_NUM_THREADS=1": "environment",
         "docker run --shm-size=8g": "shown",
@@ -426,3 +439,17 @@ def test_every_argument_but_the_dataset_is_one_that_a_patch_may_write():
     for kind in (torch.utils.data.DataLoader, stoker.DataLoader):
         for name in inspect.signature(kind).parameters:
             assert kind_of(Edit(f"{name}=1")) == ("shown" if name == "dataset" else "argument")
+
+
+def test_a_variable_is_changed_where_it_is_set_or_left_to_the_user():
+    wanted = [WantedEdit("tune", Edit("num_workers=4"))]
+    once = "workers = 0\nloader = DataLoader(ds, num_workers=workers)\n"
+    assert patched(once, wanted).text == "workers = 4\nloader = DataLoader(ds, num_workers=workers)\n"
+    for text in (
+        "loader = DataLoader(ds, num_workers=args.workers)\n",
+        "def make(workers):\n    return DataLoader(ds, num_workers=workers)\n",
+        "workers = 0\nloader = DataLoader(ds, num_workers=workers)\nprint(workers)\n",
+    ):
+        found = patched(text, wanted)
+        assert found.text == text
+        assert "change it there" in found.refused[0].reason

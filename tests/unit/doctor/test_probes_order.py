@@ -27,13 +27,14 @@ from torch.utils.data.datapipes.iter import IterableWrapper
 
 from stoker._tools.doctor.checks.order import stk501_repeated_randomness, stk503_drop_last_loss
 from stoker._tools.doctor.facts import Missing
-from stoker._tools.doctor.facts.randomness import RandomnessFacts, RandomSource
+from stoker._tools.doctor.facts.randomness import RandomnessFacts
 from stoker._tools.doctor.facts.sampler import SamplerFacts as Sampled
 from stoker._tools.doctor.facts.stream import StreamFacts, StreamReading
 from stoker._tools.doctor.instruments import trial
 from stoker._tools.doctor.instruments.fork_workers import Enough, answers, become_worker, soft_limit
 from stoker._tools.doctor.probes import pinning, randomness, sampler, stream
 from stoker._tools.probes.digest import digest
+from stoker._tools.probes.random_source import RandomSource
 from stoker._tools.sandbox.child import NoAnswer
 from stoker._tools.sandbox.subject import Subject
 from tests.unit.doctor.test_checks_order import LOADER, TARGET
@@ -242,10 +243,10 @@ def test_ranks_are_tried_where_the_dataset_asks_for_its_rank(monkeypatch):
     found = stream.probe(Subject(ByRank(), arguments={"num_workers": 2}))
     assert isinstance(found, StreamFacts)
     assert (found.world, found.ranks) == (2, ((0, (26, 26)), (1, (26, 25))))
-    assert (found.ranks_alike, found.world_told) == (False, False)
+    assert (found.ranks_alike, found.world_known) == (False, False)
     monkeypatch.setenv("WORLD_SIZE", "4")
     blind = _read(_shared_out)
-    assert (blind.world, blind.ranks_alike, blind.world_told) == (4, True, True)
+    assert (blind.world, blind.ranks_alike, blind.world_known) == (4, True, True)
     assert not _read(lambda: iter([torch.rand(2) for _ in range(20)])).ranks_alike
     assert not torch.distributed.is_initialized()
 
@@ -362,3 +363,18 @@ def test_what_a_thread_copies_is_measured():
     found = pinning.probe(Subject(None))
     assert found.copy_bytes_s > 0
     assert (found.accelerator is None) == (found.devices == 0)
+
+
+def test_a_cache_of_random_samples_is_told_from_fresh_and_from_constant_ones():
+    kept = {}
+
+    def cached(dataset, index):
+        if index not in kept:
+            kept[index] = np.random.rand(3)
+        return kept[index]
+
+    frozen = _judged(cached)
+    assert frozen.frozen == frozen.indices
+    assert [each.name for each in frozen.sources] == ["numpy.random"]
+    assert _judged(lambda dataset, index: np.random.rand(3)).frozen == ()
+    assert _judged(lambda dataset, index: np.full(3, index)).frozen == ()

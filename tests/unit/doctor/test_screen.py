@@ -171,7 +171,7 @@ def test_annotations_are_escaped():
     assert lines[2].startswith("::notice file=train.py,line=3,title=STK408 ")
     assert lines[3].startswith("::notice title=stoker doctor::train.py:train")
     assert len(lines) == 4
-    assert github._property("a:b,c%\r\n") == "a%3Ab%2Cc%25%0D%0A"
+    assert github._property("a:b,c%\r\n") == "a%3Ab%2Cc%25%0A"  # a return would hide what stands before it
 
 
 def test_markdown_means_itself():

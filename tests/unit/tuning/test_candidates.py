@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stoker._runtime.simulation.setting import Setting
@@ -73,6 +75,13 @@ def test_threads_need_a_reason():
     assert any(each.executor == "thread" for each in raced(work(40, threads_gain=1.9)))
     free = Host(8.0, machine_cpus=8, gil=False)
     assert any(each.executor == "thread" for each in raced(work(40, threads_gain=1.9), host=free))
+
+
+def test_threads_are_no_choice_for_batches_in_kept_memory():
+    """A collate_fn that fills one buffer again and again has to run on one thread at a time."""
+    waits = work(40, 0.97)
+    assert any(each.executor == "thread" for each in raced(waits))
+    assert not any(each.executor == "thread" for each in raced(replace(waits, keeps_batches=True)))
 
 
 def test_bounds_are_kept():
@@ -158,6 +167,14 @@ class TestAround:
         with_one = Host(8.0, machine_cpus=8, accelerator="cuda")
         assert any(each.pin for each in self.found(best, *tried, host=with_one))
         assert not any(each.pin for each in self.found(best, *tried))
+
+    def test_the_device_only_with_an_accelerator_and_instead_of_pinning(self):
+        best, tried = Setting(1, prefetch=16, pin=True, engine="torch"), [Setting(2, prefetch=2)]
+        with_one = Host(8.0, machine_cpus=8, accelerator="cuda")
+        there = replace(best, pin=False, engine="stoker", extra=(("device", "auto"),))
+        assert there in self.found(best, *tried, host=with_one)
+        assert not any(each.extra for each in self.found(best, *tried))
+        assert not any(each.pin for each in self.found(there, *tried, host=with_one))
 
 
 def test_threads_in_workers_are_tried_with_the_workers_that_keep_the_cpus_at_work():

@@ -17,8 +17,9 @@ from stoker._tools.tune import tuning as tuner
 from stoker._tools.tune.edits import edits
 from stoker._tools.tune.forms import data
 from stoker._tools.tune.result import Tuning
-from stoker.cli import progress, tune
-from stoker.cli.exit_status import tidy_ends
+from stoker.cli import tune
+from stoker.cli.command import progress
+from stoker.cli.command.exit_status import tidy_ends
 from stoker.cli.main import main
 from stoker.errors import RecordError, TargetError
 from tests.unit.tuning.tunings import BEST, NOW, OTHER, point, target, tuning

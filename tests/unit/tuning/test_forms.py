@@ -354,3 +354,23 @@ def test_a_notebook_shows_it_whole_and_escaped(changes: dict[str, Any]) -> None:
     assert shown.count("<tr ") == (len(words.shown_points(answer)) + 1 if answer.points else 0)
     if answer.failure:
         assert "it was &lt;stopped&gt;" in shown
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"demand": {"step_ns": "12"}},
+        {"demand": {"step_ns": 1, "burst": "2"}},
+        {"spent_s": 10**400},
+        {"edits": [None]},
+        {"work": {"rows": 64, "batch_ns": [None], "cpu_ns": []}},
+        {"gain": {"middle": float("nan"), "low": 0, "high": 0}},
+        {"starts": {"fork": "soon"}},
+    ],
+)
+def test_numbers_that_no_tuning_has_are_refused_in_words(tmp_path: Path, changed: dict[str, Any]) -> None:
+    """They were read, and ended in a traceback when the screen was drawn."""
+    path = tmp_path / "tuning.json"
+    path.write_text(json.dumps({**json.loads(data.render(tuning())), **changed}))
+    with pytest.raises(RecordError, match="this tuning is damaged: "):
+        data.read(path)

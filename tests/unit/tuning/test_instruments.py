@@ -17,10 +17,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker._record.machine import Counters
+from stoker._record.readings.machine import Counters
 from stoker._runtime.simulation.work import Demand
 from stoker._tools.probes.digest import NotComparable, digest
-from stoker._tools.probes.loader_timing import Laps, consume
+from stoker._tools.probes.loader_timing import CallTimes, consume
 from stoker._tools.sandbox.outcome import FactUnavailable
 from stoker._tools.sandbox.refusal import TargetRefused, failure_of
 from stoker._tools.sandbox.subject import Subject
@@ -110,8 +110,10 @@ def test_a_script_of_which_nothing_comes_ends():
 
 @given(count=st.integers(1, 40), group=st.integers(1, 12))
 def test_only_whole_groups_of_batches_count_once_there_are_two(count: int, group: int):
-    laps = Laps([10 * each for each in range(count)], [10 * each + 4 for each in range(count)], 10 * count)
-    batches, wall_ns, wait_ns = laps.counted(group)
+    times = CallTimes(
+        [10 * each for each in range(count)], [10 * each + 4 for each in range(count)], 10 * count
+    )
+    batches, wall_ns, wait_ns = times.counted(group)
     assert batches == (count - count % group if count >= 2 * group else count)
     assert (wall_ns, wait_ns) == (10 * batches, 4 * batches)
 
@@ -119,10 +121,10 @@ def test_only_whole_groups_of_batches_count_once_there_are_two(count: int, group
 def test_a_consumer_takes_what_is_the_least_and_bursts_whole():
     came = iter(range(100))
     stepped: list[int] = []
-    laps = consume(lambda: next(came), stepped.append, seconds=0, least=5, limit_ns=1 << 62, burst=3)
+    times = consume(lambda: next(came), stepped.append, seconds=0, least=5, limit_ns=1 << 62, burst=3)
     assert stepped == [0, 1, 2, 3, 4, 5]
-    assert len(laps.asked_ns) == len(laps.given_ns) == 6
-    assert laps.asked_ns[0] <= laps.given_ns[0] <= laps.asked_ns[1] <= laps.ended_ns
+    assert len(times.asked_ns) == len(times.given_ns) == 6
+    assert times.asked_ns[0] <= times.given_ns[0] <= times.asked_ns[1] <= times.ended_ns
     one = consume(lambda: next(came), None, seconds=1e9, least=1 << 60, limit_ns=0)
     assert len(one.given_ns) == 1
 

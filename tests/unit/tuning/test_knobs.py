@@ -28,6 +28,7 @@ from stoker._tools.tune.model.candidates import KnobContext
 from stoker._tools.tune.model.prior import predict
 from stoker._tools.tune.model.standings import effort
 from stoker._tools.tune.model.verdict import described
+from stoker._tools.tune.probes import demand
 from stoker._tools.tune.probes.target import probe
 from stoker.arguments import ARGUMENTS
 from tests.unit.tuning.simulated_blocks import Plant
@@ -155,8 +156,9 @@ class TestTheList:
 
     def test_every_argument_of_a_setting_is_a_knobs(self) -> None:
         every = Setting(
-            2, prefetch=2, executor="thread", start_method="fork", split=True, threads=2, pin=True
-        )
+            2, prefetch=2, executor="thread", start_method="fork", split=True, threads=2, pin=True,
+            extra=(("device", "cuda"),),
+        )  # fmt: skip
         assert sorted(every.arguments()) == sorted(each.name for each in knobs.KNOBS)
 
     def test_the_knobs_are_the_arguments_that_the_table_calls_tunable(self) -> None:
@@ -193,3 +195,35 @@ class TestExtraArguments:
     def test_a_damaged_one_is_refused(self, extra: Any) -> None:
         with pytest.raises(ValueError, match="extra"):
             Setting.from_dict({"workers": 2, "extra": extra})
+
+
+class TestDevice:
+    """Settings keep the device of the target: its step may need batches there."""
+
+    @pytest.mark.parametrize("device", ["cuda:1", torch.device("cuda", 1)])
+    def test_it_is_read_as_text_and_kept_with_its_prefetch(self, device: Any) -> None:
+        loader = stoker.DataLoader(DATA, num_workers=2, device=device, device_prefetch=3)
+        subject = subject_of(loader, name="data.py:it")
+        found = probe(subject)
+        assert found.setting.extra == (("device", "cuda:1"),)
+        assert dict(found.written)["device"] == "'cuda:1'"
+        bench = BenchLoader(subject, found.setting)
+        assert (bench.loader.device, bench.loader.device_prefetch) == ("cuda:1", 3)
+        bench.close()
+        assert edits(found, found.setting) == ()
+        assert "device" not in edits(found, replace(found.setting, workers=4))[0].after
+
+    def test_a_loader_without_one_gets_none(self) -> None:
+        for loader in (DataLoader(DATA, num_workers=2), stoker.DataLoader(DATA, num_workers=2)):
+            assert probe(subject_of(loader, name="data.py:it")).setting.extra == ()
+
+    def test_it_is_typed_where_it_is_faster(self) -> None:
+        wanted = Setting(2, prefetch=2, extra=(("device", "auto"),))
+        assert 'device="auto"' in edits(target(setting=Setting(2, prefetch=2)), wanted)[0].after
+
+    def test_a_step_is_measured_on_batches_that_are_there(self) -> None:
+        at_home, away = (
+            subject_of(stoker.DataLoader(DATA, device=each), name="it") for each in (None, "cuda")
+        )
+        assert demand._ready_made(at_home) == Setting(0, engine="torch")
+        assert demand._ready_made(away) == Setting(0, extra=(("device", "cuda"),))

@@ -1,9 +1,13 @@
 """The observations of several ranks, combined into one."""
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from stoker._runtime.autoscale.policy import AutoscalePolicy
-from stoker._runtime.autoscale.rank_report import RankReport, combined
+from stoker._runtime.autoscale.ranks.rank_file import RankRow
+from stoker._runtime.autoscale.ranks.rank_report import RankReport, combined
 from stoker._runtime.autoscale.types import AutoscaleBounds, Observation
 from tests.unit.tuning.simulated_loader import Plant, Times
 
@@ -97,3 +101,20 @@ def test_one_policy_decides_for_eight_ranks() -> None:
     assert max(stalls[-3:]) < 0.02
     assert len({plant.workers for plant in plants}) == 1
     assert 7 <= plants[0].workers <= 12
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -2.0, 1e300])
+def test_numbers_that_no_rank_writes_are_refused(number: float) -> None:
+    """They once ended every loader of the job: int() of what is no number."""
+    numbers = list(map(float, RankReport.of(MINE)))
+    assert RankReport.from_numbers(numbers) == RankReport.of(MINE)
+    with pytest.raises(ValueError, match="negative, too large, or none"):
+        RankReport.from_numbers([number, *numbers[1:]])
+    row = RankRow(4000, 0, 7, 5, report=RankReport.of(MINE))
+    assert RankRow.unpack(row.pack()) == row
+    assert RankRow.unpack(row._replace(report=row.report._replace(cpu_ns=number)).pack()) is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("changed", [{"pid": 0}, {"pid": 1 << 40}, {"workers": 1 << 40}, {"window": -1}])
+def test_a_row_that_no_rank_writes_is_as_if_it_were_not_there(changed: Any) -> None:
+    assert RankRow.unpack(RankRow(4000, 0, 7, 5)._replace(**changed).pack()) is None

@@ -8,7 +8,9 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset, get_wor
 
 import stoker
 from stoker._runtime.simulation.setting import Setting
+from stoker._tools.probes.target import Site, imported_at, kept_arguments
 from stoker._tools.sandbox.target import subject_of
+from stoker._tools.tune.edits import call
 from stoker._tools.tune.probes.target import probe
 
 DATA = TensorDataset(torch.zeros(10, 2))
@@ -90,3 +92,20 @@ def test_whether_a_stream_shares_itself_out(stream, asks):
 
 def test_workers_may_be_given_their_share_when_they_start():
     assert told(DataLoader(Whole(), worker_init_fn=print)).asks_worker
+
+
+def test_what_no_setting_changes_is_kept_in_the_line_to_paste():
+    data = TensorDataset(torch.arange(8))
+    shuffled = DataLoader(data, batch_size=2, shuffle=True, drop_last=True, collate_fn=list)
+    assert kept_arguments(shuffled) == ("shuffle=True", "drop_last=True", "collate_fn=collate_fn")
+    assert kept_arguments(DataLoader(data)) == ()
+    line = call(Setting(2), 2, kept=kept_arguments(shuffled))
+    assert line.startswith("stoker.DataLoader(dataset, batch_size=2, shuffle=True, drop_last=True, ")
+
+
+def test_the_import_is_named_by_its_own_line(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import os\nfrom torch.utils.data import DataLoader\n\nloader = DataLoader([1])\n")
+    assert imported_at(Site(str(script), 4)) == "train.py:2"
+    script.write_text("import torch\nloader = torch.utils.data.DataLoader([1])\n")
+    assert imported_at(Site(str(script), 2)) is None

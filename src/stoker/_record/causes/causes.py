@@ -14,6 +14,8 @@ from stoker._record.causes.reclassify import Sums, moved, total
 from stoker._record.causes.thresholds import (
     HIGH,
     LEAST_FOREIGN,
+    LEAST_LOOKS,
+    LOCKED,
     MODERATE,
     NOT_DATA,
     OFF_FOR_GIL,
@@ -126,7 +128,7 @@ def find_causes(loader: LoaderRecord, machine: Machine) -> Causes:
         evidence=tuple(evidence),
         missing=tuple(missing),
     )
-    return replace(found, severity=_severity(found, once=totals.epochs <= 1))
+    return replace(found, severity=_severity(found, record_ns, once=totals.epochs <= 1))
 
 
 def _is_starved(sums: Sums, taker: str | None, evidence: list[Measurement]) -> bool:
@@ -176,8 +178,14 @@ def _leading(sums: Sums, *, starved: bool) -> str | None:
 
 
 def _storage(loader: LoaderRecord, evidence: list[Measurement], missing: list[str]) -> None:
-    """What kind of waiting it was, as far as counters tell."""
-    missing.append("cold and warm reads, so storage, network, a lock and a sleep look the same")
+    """What kind of waiting it was, as far as counters and looks tell."""
+    looks = sum(each.looks for each in loader.workers)
+    share = sum(each.locked_looks for each in loader.workers) / looks if looks >= LEAST_LOOKS else 0.0
+    if share > LOCKED:
+        text = f"in {share:.0%} of {looks} looks a worker slept until another process gave up a lock (from {LOCKED:.0%})"
+        evidence.append(Measurement("lock_share", share, LOCKED, text))
+        return
+    missing.append("cold and warm reads, so storage, network and a sleep look the same")
     load = loader.load
     if load.iowait_ns is None or not load.wall_ns:
         missing.append("the machine's I/O wait")
@@ -190,9 +198,14 @@ def _storage(loader: LoaderRecord, evidence: list[Measurement], missing: list[st
     evidence.append(Measurement("iowait_share", share, STORAGE, text))
 
 
-def _severity(causes: Causes, *, once: bool) -> str:
-    """none, low, moderate, high. A start that is paid ``once`` and all there is counts only where it is much of the run."""
+def _severity(causes: Causes, record_ns: int, *, once: bool) -> str:
+    """none, low, moderate, high. A start that is paid ``once`` and all there is counts only where it is much of the run.
+
+    Recording also delays what is around it, about as much as it takes itself: a small wait that it explains is no problem.
+    """
     stall = causes.stall or 0.0
+    if stall < MODERATE and stall - record_ns / max(1, causes.wait_ns + causes.step_ns) < NOT_DATA:
+        return "none"
     start = stall * causes.share("start_up")
     steady = (stall - start) / (1 - start) if start < 1 else 0.0
     if stall < NOT_DATA or (once and steady < NOT_DATA and stall < HIGH):

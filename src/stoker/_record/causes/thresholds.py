@@ -54,3 +54,9 @@ LEAST_SHARE = 0.1
 LEAST_TASK_NS = 2_000_000
 """What the other threads used has to be this much of the time at work, and a task this long: between tasks a worker uses
 some CPU too."""
+
+LOCKED = 0.3
+"""Looks at workers that found them in the wait for a lock: two that share one and do nothing else are there half of the time."""
+
+LEAST_LOOKS = 10
+"""Fewer say nothing."""

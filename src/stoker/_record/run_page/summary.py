@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
-from stoker._record.schema import Blame, Event, LoaderRecord, SlowestSample
+from stoker._record.schema import Blame, CacheUse, Event, LoaderRecord, SlowestSample
 
 RECENT_NS = 10_000_000_000
 """What counts as recent."""
@@ -36,6 +36,17 @@ class Sums(TypedDict):
     off_ns: int | None
     causes: dict[str, int]
     """Of ``wait_ns``, by cause (``record.CAUSES``)."""
+
+
+class CacheSums(TypedDict):
+    """What sample caches did over the run (``record.CacheUse``)."""
+
+    hits: int
+    misses: int
+    hit_bytes: int
+    stored_bytes: int
+    saved_ns: int
+    passed: int
 
 
 class LastEvent(TypedDict):
@@ -90,6 +101,7 @@ class Summary(TypedDict):
     bad_samples: int
     slowest: list[SlowSample]
     event: LastEvent | None
+    cache: CacheSums | None
 
 
 class RecentSums:
@@ -173,6 +185,7 @@ def summary_of(
         bad_samples=totals.bad_samples,
         slowest=[_slow(each) for each in sorted(loader.slowest, key=lambda slow: -slow.ns)[:_SHOWN]],
         event=None if last is None else _happened(last, began_ns),
+        cache=None if loader.cache is None else _cached(loader.cache),
     )
 
 
@@ -215,6 +228,17 @@ def sums_of(loader: LoaderRecord) -> Sums:
 def _largest(blame: Sequence[Blame]) -> list[Blamed]:
     largest = sorted(blame, key=lambda each: -each.ns)[:_SHOWN]
     return [Blamed(stage=each.stage, worker=each.worker, cause=each.cause, ns=each.ns) for each in largest]
+
+
+def _cached(use: CacheUse) -> CacheSums:
+    return CacheSums(
+        hits=use.hits,
+        misses=use.misses,
+        hit_bytes=use.hit_bytes,
+        stored_bytes=use.stored_bytes,
+        saved_ns=use.saved_ns,
+        passed=use.passed,
+    )
 
 
 def _slow(slow: SlowestSample) -> SlowSample:

@@ -27,11 +27,11 @@ from stoker._runtime.autoscale.host_load import HostLoad
 from stoker._runtime.autoscale.initial_workers import InitialWorkers, most_workers
 from stoker._runtime.autoscale.observations import ObservationSums
 from stoker._runtime.autoscale.policy import AutoscalePolicy
-from stoker._runtime.autoscale.rank_consensus import RankConsensus
+from stoker._runtime.autoscale.ranks.rank_consensus import RankConsensus
 from stoker._runtime.autoscale.types import AutoscaleAction, AutoscaleBounds, Observation
 from stoker._runtime.executors.process import start_method
 from stoker._runtime.protocol.status_page import MAX_WORKERS
-from stoker.arguments import Auto, LeftOpen
+from stoker.arguments import Auto, LeftOpen, executor_kind
 
 if TYPE_CHECKING:
     from stoker._runtime.engine.iteration import Iteration
@@ -45,6 +45,9 @@ SETTLE_NS = 60_000_000_000
 
 _KEPT = 200
 """The number of actions that ``stats()`` keeps."""
+MOST_REMOTE = 256
+"""The most workers on other hosts that a loader starts by itself."""
+
 _NEVER = 1 << 62
 _PART = STEP_COLUMNS.index("part")
 _ASKED = STEP_COLUMNS.index("asked_ns")
@@ -70,9 +73,10 @@ class AutoscaleController:
         self._stats = stats
         self._begun = begun
         self._began_ns = _clock()
-        self._policy = AutoscalePolicy(
-            AutoscaleBounds(min(limit, MAX_WORKERS), why, cpus=found.usable, cpus_reason=found.reason)
-        )
+        bounds = AutoscaleBounds(min(limit, MAX_WORKERS), why, cpus=found.usable, cpus_reason=found.reason)
+        if executor_kind(loader.executor).remote:
+            bounds = _remote_bounds()
+        self._policy = AutoscalePolicy(bounds)
         self._host_load = HostLoad(found)
         self._consensus = _join_ranks(loader) if found.ranks > 1 else None
         if self._consensus is not None:
@@ -355,6 +359,12 @@ def begun(initial: InitialWorkers | None, workers: int) -> dict[str, Any]:
     if initial is not None:
         first = {"workers": initial.workers, "reason": initial.reason}
     return {"workers": workers, "begun": first, "actions": [], "held": None}
+
+
+def _remote_bounds() -> AutoscaleBounds:
+    """Workers on other hosts follow the consumer's wait alone: this machine's CPUs do not limit them."""
+    why = "more on one cluster are yours to ask for"
+    return AutoscaleBounds(MOST_REMOTE, why, cpus=MOST_REMOTE + 1.0, cpus_reason="those of the cluster")
 
 
 def _join_ranks(loader: Any) -> RankConsensus | None:

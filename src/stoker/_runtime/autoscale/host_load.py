@@ -9,7 +9,7 @@ from typing import Any
 from stoker._host.cpus import Cpus
 from stoker._host.memory_available import Gauge
 from stoker._host.process_memory import footprint
-from stoker._record.machine import CounterReader
+from stoker._record.readings.machine import CounterReader
 
 _MEMORY_NS = 60_000_000_000
 """The interval between two readings of a worker's memory. One reading takes up to 15 ms of the training loop's time."""

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from stoker._host import bounded_json
 from stoker._host.local_ranks import local_ranks
 from stoker._record.dataset_identity import dataset_key, machine_key
 from stoker._runtime.autoscale.profile import Profile
@@ -130,8 +131,8 @@ def _read(path: Path) -> Profile | None:
             raise ValueError(wrong)
         if len(content) > _MOST_BYTES:
             raise ValueError("it is too large")
-        return Profile.from_dict(json.loads(content))
-    except (ValueError, RecursionError) as error:
+        return Profile.from_dict(bounded_json.loads(content))
+    except ValueError as error:
         _log.debug("a profile is left aside: %s: %s", path, error)
         return None
 

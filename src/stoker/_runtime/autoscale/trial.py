@@ -76,19 +76,19 @@ class ActionTrial:
             return TrialOutcome(True, False, "")
         if gain >= GAIN - margin and not last:
             return None
-        return TrialOutcome(False, gain < -GAIN, self._told(after))
+        return TrialOutcome(False, gain < -GAIN, self._comparison(after))
 
     def _judge_shrink(self, after: Observation, longer: float) -> TrialOutcome | None:
         noise = self._noise(after)
         waits_more = after.stall - self.before.stall >= STALL_RISE + noise
         if (waits_more and after.stall >= GAIN) or longer >= GAIN + max(MARGIN, noise):
-            return TrialOutcome(False, True, self._told(after))
+            return TrialOutcome(False, True, self._comparison(after))
         drained = after.steps >= DRAINS * max(self.before.window, self.action.window)
         certain = drained and noise < MARGIN and self.looks >= LOOKS
         if not certain and self.looks < MOST_LOOKS:
             return None
         if waits_more or longer >= GAIN:
-            return TrialOutcome(False, True, self._told(after))
+            return TrialOutcome(False, True, self._comparison(after))
         return TrialOutcome(True, False, "")
 
     def _noise(self, after: Observation) -> float:
@@ -98,7 +98,7 @@ class ActionTrial:
         ]
         return min(1.0, 2 * max(self.before.stall, after.stall)) * max(both)
 
-    def _told(self, after: Observation) -> str:
+    def _comparison(self, after: Observation) -> str:
         what = f"{self.action.workers} workers"
         if self.action.kind == "deepen":
             what = f"a window of {self.action.window}"

@@ -86,20 +86,22 @@ class EpochStart:
                 loader.dataset.load_state_dict(copy.deepcopy(saved.dataset_state))
 
     def take_over(self, iterator: Any, loader: Any) -> None:
-        """torch has opened the samplers and drawn the seeds for ``iterator``: bring them to their place."""
+        """torch has opened the samplers and drawn the seeds for ``iterator``: bring them to their place.
+
+        The iterator then takes ``base_seed`` and ``pipe_seed`` from here.
+        """
         rest, sampler = self.rest_of, loader._index_sampler
         noted = self.saved is not None and self._replays and "pulled" in self.saved.generators
+        self.base_seed, self.pipe_seed = iterator._base_seed, iterator._shared_seed
         if self.follows is not None:
-            iterator._base_seed = seed_after(self.follows)
+            self.base_seed = seed_after(self.follows)
         elif self.saved is not None and noted:
-            iterator._base_seed = self.saved.base_seed
+            self.base_seed = self.saved.base_seed
         if rest is not None:
-            iterator._base_seed = rest.base_seed
-            iterator._shared_seed = rest.pipe_seed
+            self.base_seed, self.pipe_seed = rest.base_seed, rest.pipe_seed
             if rest.streams is not None and len(rest.streams) != stream_count(loader):
                 # Other streams than those that began the epoch: they must not draw the numbers of its beginning again.
-                iterator._base_seed = mix(rest.base_seed, rest.batches) >> 1
-        self.base_seed, self.pipe_seed = iterator._base_seed, iterator._shared_seed
+                self.base_seed = mix(rest.base_seed, rest.batches) >> 1
         self.source = IndexSource(
             sampler,
             iterator._sampler_iter,

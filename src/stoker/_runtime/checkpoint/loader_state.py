@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from stoker._receipt.loader_ledger import LoaderLedger
+from stoker._receipt.loader_receipts import LoaderReceipts
 from stoker._runtime.checkpoint import rng_snapshot, sampler_position, state_format
 from stoker._runtime.checkpoint.epoch_start import (
     EpochStart,
@@ -48,7 +48,7 @@ class LoaderState:
         self._epoch_start: EpochStart | None = None
         self._progress: Progress | None = None
         self._ahead: EpochStart | None = None
-        self.receipts = LoaderLedger()
+        self.receipts = LoaderReceipts()
         self._looked = False
         """Whether it is known that the samplers hold no generators that states leave out, or the user was told."""
 
@@ -70,7 +70,7 @@ class LoaderState:
             _tell_left_out(loader)
         if self._epoch_start is None or self._progress is None or self._progress.finished:
             return state_format.dump(self._between_epochs(loader))
-        receipt = self.receipts.state_text(self._progress.ledger, before_last=bool(read_ahead))
+        receipt = self.receipts.state_text(self._progress.receipt_writer, before_last=bool(read_ahead))
         progress = self._progress.before_last() if read_ahead else self._progress
         return state_format.dump(_under_way(loader, self._epoch_start, progress, receipt))
 
@@ -123,10 +123,10 @@ class LoaderState:
         self._loaded = self._settled = None
         self._epoch_start, self._progress = epoch_start, progress
         saved = epoch_start.saved
-        if progress.ledger is not None:
+        if progress.receipt_writer is not None:
             text = None if saved is None else saved.receipt
             rest = epoch_start.rest_of is not None
-            self.receipts.begin(progress.ledger, loaded=saved is not None, text=text, rest=rest)
+            self.receipts.begin(progress.receipt_writer, loaded=saved is not None, text=text, rest=rest)
         if self._ahead is epoch_start:
             self._ahead = None
 

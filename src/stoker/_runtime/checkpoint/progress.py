@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from stoker._receipt.ledger import EpochLedger
+from stoker._receipt.receipt_writer import ReceiptWriter
 from stoker._runtime.checkpoint.state_format import StreamState
 from stoker._runtime.protocol.worker_spec import Resume
 from stoker._runtime.scheduler import messages as m
@@ -36,8 +36,10 @@ class Progress:
         fresh: bool = False,
     ) -> None:
         self.finished = False
-        self.ledger: EpochLedger | None = None
+        self.receipt_writer: ReceiptWriter | None = None
         """Keeps the receipt; None without one."""
+        self._noted: tuple[Ticket | None, int] = (None, -1)
+        """The batch that was noted there last, and its number."""
         self._ends: Mapping[int, tuple[int, Any]] = {}
         self._batched = batched
         self._batches = batches
@@ -48,6 +50,10 @@ class Progress:
         self._last: Ticket | None = None
         self._undo: tuple[Any, ...] | None = None
         """What the last ``note`` replaced; None before the first."""
+        self._undo_of: Ticket | None = None
+        """Of which ticket that is. An interrupt may end ``note`` early: both are set, or neither."""
+        self._undo_before: tuple[tuple[Any, ...] | None, Ticket | None] = (None, None)
+        """Both, of the ``note`` before: what they are again when the last one is taken back."""
         self._turn = turn
         self._fresh = fresh
         self._begun = streams
@@ -65,48 +71,66 @@ class Progress:
     def finish(self) -> None:
         """The epoch was iterated to its end."""
         self.finished = True
-        if self.ledger is not None:
-            self.ledger.finish()
+        if self.receipt_writer is not None:
+            self.receipt_writer.finish()
 
-    def keep_receipt(self, ledger: EpochLedger) -> None:
-        """Write down in this ledger what is handed over."""
-        self.ledger = ledger
+    def keep_receipt(self, writer: ReceiptWriter) -> None:
+        """Write down in this writer what is handed over."""
+        self.receipt_writer = writer
 
     def end(self) -> None:
         """The iteration is over, at its end or before. Idempotent."""
-        if self.ledger is not None:
-            self.ledger.close()
+        if self.receipt_writer is not None:
+            self.receipt_writer.close()
 
     def note_bad(self, bad: Sequence[Any], *, replaced: bool) -> None:
         """These samples are not in the batch that is noted next."""
-        if self.ledger is not None:
-            self.ledger.note_bad(bad, replaced=replaced)
+        if self.receipt_writer is not None:
+            self.receipt_writer.note_bad(bad, replaced=replaced)
 
     def note(self, deliver: m.Deliver, *, failed: bool = False) -> None:
         """The batch of this ticket was handed over, or its error was raised (``failed``)."""
         ticket = deliver.ticket
-        ledger = self.ledger
-        if ledger is not None:
+        writer = self.receipt_writer
+        if writer is not None:
+            # Tickets of streams that end early leave gaps in the numbers, as timing has it.
+            number = ticket.number if self._pulled is None else self._batches + sum(self._pulled)
+            self._noted = ticket, number
             if failed:
-                ledger.note_failed(ticket.number)
+                writer.note_failed(number)
             else:
-                ledger.note(ticket.number, ticket.indices)
+                writer.note(number, ticket.indices)
         if self._pulled is not None:
             worker = deliver.results[0].worker
-            self._undo = (worker, self._turn, self._stream_starts.get(worker))
+            start = self._stream_starts.get(worker)
+            self._undo_before = self._undo, self._undo_of
+            self._undo, self._undo_of = (worker, self._turn, start), ticket
             self._pulled[worker] += 1
             self._turn = worker + 1
             if self._next_resume is not None:
                 self._stream_starts[worker], self._next_resume = self._next_resume, None
         elif self._simple:
-            self._undo = (self._last, self._snapshot)
+            self._undo_before = self._undo, self._undo_of
+            self._undo, self._undo_of = (self._last, self._snapshot), ticket
             self._last = ticket
             if ticket.plan_state is not None:
                 self._snapshot = (ticket.number + 1, ticket.plan_state)  # type: ignore[assignment]
         else:
-            self._undo = (self._batches, self._samples, self._ahead.copy(), self._snapshot)
+            ahead = self._ahead.copy()
+            self._undo_before = self._undo, self._undo_of
+            self._undo, self._undo_of = (self._batches, self._samples, ahead, self._snapshot), ticket
             self._ahead[ticket.number] = (self._end(ticket), ticket.plan_state)
             self._close_up()
+
+    def take_back(self, deliver: m.Deliver) -> None:
+        """The batch that was noted last, or whose noting an interrupt ended, was not handed over after all."""
+        if self.receipt_writer is not None:
+            ticket, number = self._noted
+            self.receipt_writer.take_back(number if ticket is deliver.ticket else -1)
+        self._next_resume = None
+        if self._undo_of is deliver.ticket:
+            vars(self).update(vars(self.before_last()))
+            self._undo, self._undo_of = self._undo_before
 
     def passed(self, number: int, samples: int) -> None:
         """The planner passed over a batch that was handed over before this iteration."""
@@ -144,6 +168,11 @@ class Progress:
         streams = before.streams if before.finished else None
         if streams is not None and self._begun == (StreamState(),) * len(streams):
             self._carried = streams
+
+    @property
+    def noted_number(self) -> int:
+        """The number in the receipt of the batch that was noted last."""
+        return self._noted[1]
 
     @property
     def batches(self) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
 
 from stoker._receipt.data_receipt import DataReceipt, ReceiptFacts
-from stoker._receipt.ledger import EpochLedger
+from stoker._receipt.receipt_writer import ReceiptWriter
 from stoker._record.dataset_identity import dataset_key
 from stoker._runtime.checkpoint.epoch_start import EpochStart, is_iterable
 from stoker._runtime.plan import ranks
@@ -23,11 +23,13 @@ _DIVIDERS = ("num_replicas", "num_processes")
 """Attributes by which samplers say among how many ranks they divide: torch's and ours, and Accelerate's."""
 
 
-def open_ledger(loader: Any, epoch_start: EpochStart, name: str, loader_id: int, first: int) -> EpochLedger:
-    """The ledger of an iteration of this loader, whose first batch has number ``first``.
+def make_receipt_writer(
+    loader: Any, epoch_start: EpochStart, name: str, loader_id: int, first: int
+) -> ReceiptWriter:
+    """The writer of an iteration of this loader, whose first batch has number ``first``.
 
     It keeps neither the loader nor, where they can be referred to weakly, the dataset and the samplers: a dataset may keep an error
-    whose traceback leads back to the loader, and the recorder, which has the ledger, would then outlive them all.
+    whose traceback leads back to the loader, and the recorder, which has the writer, would then outlive them all.
     """
     sampler, streams = loader._index_sampler, is_iterable(loader)
     facts = ReceiptFacts(
@@ -51,7 +53,7 @@ def open_ledger(loader: Any, epoch_start: EpochStart, name: str, loader_id: int,
         first=first,
     )
     describe = partial(_described, facts, _weakly(loader.dataset), _weakly(None if streams else sampler))
-    return EpochLedger(receipt, describe, batched=bool(loader._auto_collation), streams=streams)
+    return ReceiptWriter(receipt, describe, batched=bool(loader._auto_collation), streams=streams)
 
 
 def _weakly(thing: Any) -> Callable[[], Any]:

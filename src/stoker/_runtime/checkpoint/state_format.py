@@ -162,19 +162,56 @@ def _contradiction(saved: SavedState) -> str:
     """Find entries of a state that contradict each other."""
     if any(number < saved.batches for number in saved.ahead):
         return "'ahead' names batches that 'batches' has counted already"
+    if len(set(saved.ahead)) < len(saved.ahead):
+        return "'ahead' names a batch twice"
     if saved.sampler_at > saved.batches:
-        return "'sampler_at' lies beyond 'batches'"
+        return f"'sampler_at' lies beyond 'batches': {saved.sampler_at} and {saved.batches}"
+    if saved.finished and (saved.batches or saved.samples or saved.ahead):
+        return (
+            f"its epoch is 'finished', and {saved.batches} 'batches' of the next one were handed over already"
+        )
     if (saved.streams is not None) != (saved.facts.kind == "iterable"):
         return "'streams' belong to iterable datasets, and to no others"
     if saved.streams is not None:
-        if saved.dataset_state is not None:
-            return "'dataset_state' belongs to map-style datasets; those of iterable ones are in 'streams'"
-        if not saved.streams:
-            return "'streams' is empty"
-        if any(each.at > each.pulled for each in saved.streams):
-            return "one of its 'streams' has a state from beyond what was pulled"
-        if sum(each.pulled for each in saved.streams) > saved.batches:
-            return "its 'streams' were pulled more often than 'batches' counts"
+        return _stream_contradiction(saved, saved.streams)
+    return _count_contradiction(saved)
+
+
+def _stream_contradiction(saved: SavedState, streams: tuple[StreamState, ...]) -> str:
+    if saved.dataset_state is not None:
+        return "'dataset_state' belongs to map-style datasets; those of iterable ones are in 'streams'"
+    if not streams:
+        return "'streams' is empty"
+    if any(each.at > each.pulled for each in streams):
+        return "one of its 'streams' has a state from beyond what was pulled"
+    if sum(each.pulled for each in streams) > saved.batches:
+        return "its 'streams' were pulled more often than 'batches' counts"
+    if saved.turn >= len(streams):
+        return f"'turn' is {saved.turn}, and it has {len(streams)} 'streams'"
+    if saved.ahead:
+        return "'ahead' belongs to map-style datasets, and its dataset is iterable-style"
+    return ""
+
+
+def _count_contradiction(saved: SavedState) -> str:
+    """Compare batches, samples and the length of the epoch, where all batches have samples.
+
+    Nothing is said of the size of batches: an epoch may have gone on in batches of another size. An elastic sampler that was
+    resumed counts its samples anew.
+    """
+    batches, samples, facts = saved.batches, saved.samples, saved.facts
+    if facts.batch_size is None or facts.elastic or saved.sampler_state is not None:
+        return ""
+    if batches > samples or (samples and not batches):
+        return f"{batches} 'batches' cannot have {samples} 'samples'"
+    length = facts.sampler_length
+    if length is None or not all(name.startswith("torch.utils.data.") for name in facts.sampler):
+        return ""  # what a sampler of the user's says of its length may be wrong
+    if samples + len(saved.ahead) > length or max(saved.ahead, default=0) >= max(length, 1):
+        return (
+            f"{samples} 'samples' and {len(saved.ahead)} batches 'ahead' were handed over, the last with number "
+            f"{max((batches - 1, *saved.ahead))}, of the {length} that its sampler had"
+        )
     return ""
 
 

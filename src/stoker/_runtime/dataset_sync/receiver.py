@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from stoker._pickling.attributes import MISSING, Path, follow, write
+from stoker._pickling.segment import read_at
 from stoker._runtime.protocol import status_page
 
 _LENGTH = struct.Struct("<Q")
@@ -102,23 +103,11 @@ class RevisionReceiver:
             (length,) = _LENGTH.unpack(os.pread(self._arena_fd, _LENGTH.size, start))
             if control[status_page.REVISION] != word:
                 continue
-            body = _pread(self._arena_fd, length, start + _LENGTH.size)
+            body = read_at(self._arena_fd, length, start + _LENGTH.size)
             if control[status_page.REVISION] == word:
                 self.word = word
                 return pickle.loads(body)  # type: ignore[no-any-return]
         return []
-
-
-def _pread(fd: int, nbytes: int, at: int) -> bytes:
-    parts = []
-    while nbytes > 0:
-        part = os.pread(fd, nbytes, at)
-        if not part:
-            break
-        parts.append(part)
-        at += len(part)
-        nbytes -= len(part)
-    return b"".join(parts)
 
 
 def _apply(dataset: Any, blob: bytes) -> None:

@@ -9,7 +9,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from types import FunctionType, MethodType, ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -49,8 +49,22 @@ def rebuilt(batch: Any, tensor: Replace, ask: Replace, method: Method = "to") ->
     return _BatchWalk(tensor, ask, method).visit(batch)
 
 
-def found(batch: Any, method: Method = "to") -> tuple[list[torch.Tensor], bool]:
-    """All plain tensors of a batch, each once, and whether it has objects that have the method themselves."""
+class FoundTensors(NamedTuple):
+    """All plain tensors of a batch, each once, and whether it has objects that have the method themselves.
+
+    ``flat``: the batch is one tensor, or a list, tuple or dict of these tensors and of nothing else.
+    """
+
+    tensors: list[torch.Tensor]
+    asks: bool
+    flat: bool
+
+
+def found(batch: Any, method: Method = "to") -> FoundTensors:
+    """What there is to replace in a batch."""
+    flat = _flat(batch)
+    if flat is not None:
+        return FoundTensors(flat, asks=False, flat=True)
     tensors: list[torch.Tensor] = []
     asked: list[Any] = []
 
@@ -63,7 +77,36 @@ def found(batch: Any, method: Method = "to") -> tuple[list[torch.Tensor], bool]:
         return each
 
     rebuilt(batch, note, note_asked, method)
-    return tensors, bool(asked)
+    return FoundTensors(tensors, bool(asked), flat=False)
+
+
+def replaced(batch: Any, tensors: FoundTensors, views: dict[int, torch.Tensor]) -> Any:
+    """The batch with these views in the place of its tensors, by their ids and in their order. Nobody is asked."""
+    if not tensors.flat:
+        return rebuilt(batch, lambda each: views[id(each)], lambda each: each)
+    kind = type(batch)
+    if kind is dict:
+        return dict(zip(batch, views.values(), strict=True))
+    if kind is tuple:
+        return tuple(views.values())
+    return list(views.values()) if kind is list else views[id(batch)]
+
+
+def _flat(batch: Any) -> list[torch.Tensor] | None:
+    """The tensors of a flat batch. Most batches are flat, and walking over one costs several times as much."""
+    kind = type(batch)
+    if kind is list or kind is tuple:
+        each = batch
+    elif kind is dict:
+        each = batch.values()
+    else:
+        return [batch] if kind is _Tensor and _is_plain(batch) else None
+    tensors = []
+    for tensor in each:
+        if type(tensor) is not _Tensor or not _is_plain(tensor):
+            return None
+        tensors.append(tensor)
+    return tensors if tensors and len({id(tensor) for tensor in tensors}) == len(tensors) else None
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

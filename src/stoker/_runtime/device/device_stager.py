@@ -16,11 +16,13 @@ The rules, which no path may leave out:
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
 
-from stoker._runtime.device.device_batch import found, rebuilt
+from stoker._runtime.device.accelerator import on_stream
+from stoker._runtime.device.device_batch import FoundTensors, found, rebuilt, replaced
 from stoker._runtime.device.device_link import PAGEABLE, DeviceLink
 from stoker._runtime.device.packing import LooseTensors, PackedTensors, in_slot
 from stoker._runtime.device.stager import FencedSources, Source
@@ -28,6 +30,10 @@ from stoker._runtime.device.staging_thread import StagingJob, StagingThread
 from stoker.errors import DeviceError, coded
 
 _current_stream = torch.accelerator.current_stream
+_DEVICE_ERRORS: tuple[type[RuntimeError], ...] = (torch.OutOfMemoryError,)
+"""What devices raise, apart from anything that an object's own ``to`` may raise."""
+if hasattr(torch, "AcceleratorError"):  # since torch 2.8
+    _DEVICE_ERRORS += (torch.AcceleratorError,)
 
 
 class EventFence:
@@ -60,15 +66,15 @@ class DeviceCopy:
     __slots__ = ("_batch", "_buffer", "_event", "_link", "_source", "_views", "fence")
 
     def __init__(
-        self, link: DeviceLink, source: Source, views: dict[int, torch.Tensor], *, asks: bool
+        self, link: DeviceLink, source: Source, tensors: FoundTensors, views: dict[int, torch.Tensor]
     ) -> None:
         self._link = link
         self._buffer: torch.Tensor | None = None
         self._event: torch.Event | None = None
         self.fence: EventFence | None = None
         self._views = views
-        self._source: Source | None = source if asks else None
-        self._batch = None if asks else rebuilt(source.batch, lambda tensor: views[id(tensor)], _as_it_is)
+        self._source: Source | None = source if tensors.asks else None
+        self._batch = None if tensors.asks else replaced(source.batch, tensors, views)
 
     def under_way(self, buffer: torch.Tensor, event: torch.Event, host: torch.Tensor) -> DeviceCopy:
         """The copy from ``host`` to ``buffer`` has begun, and ``event`` ends it."""
@@ -89,7 +95,7 @@ class DeviceCopy:
         self._forget()
         if buffer is not None and event is not None:
             try:
-                consumer = _current_stream(link.device)
+                consumer = _current_stream(link.device.index)  # by its number it is found sooner
                 consumer.wait_event(event)
                 buffer.record_stream(consumer)
                 link.handed_over(consumer)
@@ -102,11 +108,15 @@ class DeviceCopy:
     def _ask(self, source: Source, sources: FencedSources) -> Any:
         """Objects that move themselves do so on the consumer's stream: nobody else knows what they make there."""
         link, views = self._link, self._views
-        batch = rebuilt(
-            source.batch, lambda tensor: views[id(tensor)], lambda each: _moved(each, link.device)
-        )
-        sources.keep(EventFence(_current_stream(link.device).record_event(), None), source)
-        return batch
+        try:
+            return rebuilt(
+                source.batch, lambda tensor: views[id(tensor)], lambda each: _moved(each, link.device)
+            )
+        except _DEVICE_ERRORS as error:
+            raise explained(error) from None
+        finally:  # an object may raise after others have begun to copy
+            with suppress(RuntimeError):  # then nothing reads the source any more
+                sources.keep(EventFence(_recorded(_current_stream(link.device)), None), source)
 
     def _forget(self) -> None:
         buffer, self._buffer = self._buffer, None
@@ -131,23 +141,23 @@ class DeviceStager:
     def stage(self, source: Source) -> Any:
         """Begin the copy: here if the slot is registered, else on the staging thread."""
         link = self._link
-        tensors, asks = found(source.batch)
         if link.stream is None:
             return _Synchronous(link, source)
+        tensors = found(source.batch)
         memory = source.memory
-        placed = in_slot(tensors, memory) if memory is not None else None
+        placed = in_slot(tensors.tensors, memory) if memory is not None else None
         if placed is not None and memory is not None:
             if not placed.nbytes or link.locks(memory):
                 host = memory.bytes_at(placed.start, placed.start + placed.nbytes) if placed.nbytes else None
-                return self._begin(source, placed, host, asks=asks)
+                return self._begin(source, placed, host, tensors)
             slot = memory.bytes_at(placed.start, placed.start + placed.nbytes)
-            return self._later(source, placed, slot, asks=asks)
-        return self._later(source, LooseTensors(tensors), None, asks=asks)
+            return self._later(source, placed, slot, tensors)
+        return self._later(source, LooseTensors(tensors.tensors), None, tensors)
 
-    def hold_back(self) -> None:
+    def hold_back(self, *, ready: bool) -> None:
         """Wait while the device is too many batches behind."""
         try:
-            self._link.hold_back()
+            self._link.hold_back(ready=ready)
         except RuntimeError as error:
             raise explained(error) from None
 
@@ -156,11 +166,13 @@ class DeviceStager:
         if self._thread is not None:
             self._thread.close()
 
-    def _later(self, source: Source, placed: PackedTensors, slot: torch.Tensor | None, *, asks: bool) -> Any:
+    def _later(
+        self, source: Source, placed: PackedTensors, slot: torch.Tensor | None, tensors: FoundTensors
+    ) -> Any:
         """Page-lock the bytes first, on the thread."""
 
         def work() -> tuple[Callable[[FencedSources], Any], Any]:
-            copy = self._begin(source, placed, self._host_bytes(placed, slot), asks=asks)
+            copy = self._begin(source, placed, self._host_bytes(placed, slot), tensors)
             return copy.take, copy.fence
 
         job = StagingJob(work)
@@ -198,20 +210,22 @@ class DeviceStager:
         return torch.empty(nbytes, dtype=torch.uint8)
 
     def _begin(
-        self, source: Source, placed: PackedTensors, host: torch.Tensor | None, *, asks: bool
+        self, source: Source, placed: PackedTensors, host: torch.Tensor | None, tensors: FoundTensors
     ) -> DeviceCopy:
         """Begin the copy of ``host``. Its fence keeps ``host``, and whoever has the fence keeps the source."""
         link = self._link
         assert link.stream is not None
         nbytes = 0 if host is None else host.nbytes
         try:
-            with link.stream:
+            with on_stream(link.stream):
                 buffer = torch.empty(nbytes, dtype=torch.uint8, device=link.device)
-                copy = DeviceCopy(link, source, placed.views(buffer), asks=asks)
+                copy = DeviceCopy(link, source, tensors, placed.views(buffer))
                 if host is None:
                     return copy
+                before = link.times.begun(link.stream)
                 buffer.copy_(host, non_blocking=True)
-                event = link.stream.record_event()
+                timed = None if before is None else link.times.ended(before, link.stream)
+                event = _recorded(link.stream) if timed is None else timed
         except RuntimeError as error:
             raise explained(error) from None
         link.copies += 1
@@ -236,13 +250,30 @@ class _Synchronous:
         device = self._link.device
         self._link.batches += 1
         return rebuilt(
-            self._source.batch, lambda tensor: tensor.to(device), lambda each: _moved(each, device)
+            self._source.batch,
+            lambda tensor: tensor.to(device),
+            lambda each: _moved(each, device, non_blocking=False),
         )
 
 
-def _moved(value: Any, device: torch.device) -> Any:
-    """Ask an object with its own ``to``. A tensor that lies on a device already is the dataset's mistake."""
-    if isinstance(value, torch.Tensor) and value.device.type not in ("cpu", "meta"):
+def _recorded(stream: torch.Stream) -> torch.Event:
+    """An event behind the copy that was begun. Without one nobody would know when the copy is done: it is waited for."""
+    try:
+        return stream.record_event()
+    except RuntimeError:
+        with suppress(RuntimeError):
+            stream.synchronize()
+        raise
+
+
+def _moved(value: Any, device: torch.device, *, non_blocking: bool = True) -> Any:
+    """Ask an object with its own ``to``. A tensor that lies on a device already is the dataset's mistake.
+
+    A meta tensor has no data that could go anywhere: it stays.
+    """
+    if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+        if value.device.type == "meta":
+            return value
         raise coded(
             DeviceError(
                 f"a batch has a tensor on {value.device}, and device={str(device)!r} brings batches there itself: return CPU "
@@ -251,13 +282,9 @@ def _moved(value: Any, device: torch.device) -> Any:
             "STK304",
         )
     try:
-        return value.to(device, non_blocking=True)
+        return value.to(device, non_blocking=non_blocking)
     except TypeError:
         return value.to(device)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def explained(error: RuntimeError) -> RuntimeError:

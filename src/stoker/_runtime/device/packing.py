@@ -53,7 +53,8 @@ class PackedTensors:
 
 def in_slot(tensors: Sequence[torch.Tensor], memory: HostMemory) -> PackedTensors | None:
     """The places of tensors that lie in this slot; None if one of them does not."""
-    base, limit = memory.address, memory.address + memory.nbytes
+    base = memory.address
+    limit = base + memory.nbytes
     low, high = limit, base
     addresses: list[int] = []
     for tensor in tensors:

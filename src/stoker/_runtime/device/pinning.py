@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from stoker._runtime.device.accelerator import current_device_index
 from stoker._runtime.device.device_batch import found, rebuilt
 from stoker._runtime.device.packing import PackedTensors, in_slot
 from stoker._runtime.device.stager import FencedSources, Source
@@ -45,7 +46,7 @@ class PinningStager:
             self._thread.do(job)
         return job
 
-    def hold_back(self) -> None:
+    def hold_back(self, *, ready: bool) -> None:
         """What the user does with pinned batches is not known here."""
 
     def close(self) -> None:
@@ -56,8 +57,7 @@ class PinningStager:
     def _pinned(self, source: Source) -> Any:
         batch, memory = source
         if memory is not None:
-            tensors, _ = found(batch, "pin_memory")
-            placed = in_slot(tensors, memory)
+            placed = in_slot(found(batch, "pin_memory").tensors, memory)
             if placed is not None and placed.nbytes:
                 slot = memory.bytes_at(placed.start, placed.start + placed.nbytes)
                 return self._rebuilt(batch, placed, slot.pin_memory())
@@ -70,6 +70,6 @@ class PinningStager:
 
 def _device_index() -> int | None:
     try:
-        return torch.accelerator.current_device_index()
+        return current_device_index()
     except RuntimeError:
         return None

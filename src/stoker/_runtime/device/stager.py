@@ -16,6 +16,7 @@ Loaders without ``device`` and ``pin_memory`` have no stager, and do none of thi
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
@@ -82,8 +83,11 @@ class Stager(Protocol):
         """Copy the batch, or begin to. If it raises an Exception, nothing reads the source."""
         ...
 
-    def hold_back(self) -> None:
-        """Wait while the device is too many batches behind. Called before each batch; an interrupt here loses nothing."""
+    def hold_back(self, *, ready: bool) -> None:
+        """Wait while the device is too many batches behind. Called before each batch; an interrupt here loses nothing.
+
+        ``ready`` says whether that batch is there.
+        """
         ...
 
     def close(self) -> None:
@@ -100,6 +104,9 @@ class FencedSources:
     def __init__(self) -> None:
         self._fenced: deque[tuple[Fence, Any]] = deque()
         self._unfenced: list[Any] = []
+        self._closed = False
+        self._staging = threading.RLock()
+        """Held while a copy begins: memory must not go away before its fence is known."""
 
     def __len__(self) -> int:
         return len(self._fenced) + len(self._unfenced)
@@ -113,21 +120,31 @@ class FencedSources:
         """The staged batch. The source is kept until its fence is done.
 
         An interrupt may come after a copy began and before its fence is known. Then the source is kept until ``close``.
+        Raises ValueError if another thread closed the loader meanwhile.
         """
-        self._unfenced.append(source)
-        try:
-            staged = stager.stage(source)
-            self.keep(staged.fence, source)
-        except Exception:
+        with self._staging:
+            if self._closed:
+                raise ValueError("the memory of these batches is closed")
+            self._unfenced.append(source)
+            try:
+                staged = stager.stage(source)
+                self.keep(staged.fence, source)
+            except Exception:
+                self._settled()
+                raise
+            self._settled()
+            return staged
+
+    def _settled(self) -> None:
+        with suppress(IndexError):  # a signal handler may have closed the loader
             self._unfenced.pop()
-            raise
-        self._unfenced.pop()
-        return staged
 
     def keep(self, fence: Fence | None, source: Any) -> None:
         """Keep the source until this fence is done, too."""
         if fence is not None:
             self._fenced.append((fence, source))
+            if self._closed:
+                self.close()
 
     def drop_done(self) -> None:
         """Drop sources, oldest first, up to one that is still read. Copies of one stream are done in their order."""
@@ -146,6 +163,8 @@ class FencedSources:
 
     def close(self) -> None:
         """Wait for all fences, then drop everything: the arena's memory goes away next. Idempotent."""
+        with self._staging:
+            self._closed = True
         for fence, _ in list(self._fenced):
             fence.wait()
         self._fenced.clear()

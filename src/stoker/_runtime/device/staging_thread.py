@@ -9,11 +9,12 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import torch
 
+from stoker._runtime.device.accelerator import set_device_index
 from stoker._runtime.device.stager import FencedSources
 
 _JOIN_S = 5.0
@@ -102,8 +103,9 @@ class StagingThread:
                 self._closed = True
         if self._thread is None or self._closed:
             job.run()
-        else:
-            self._jobs.put(job)
+            return
+        self._jobs.put(job)
+        self._do_left()
 
     def close(self) -> None:
         """Finish the jobs, then end the thread. Idempotent."""
@@ -114,12 +116,27 @@ class StagingThread:
             if thread is not threading.current_thread():
                 thread.join(_JOIN_S)
 
+    def _do_left(self) -> None:
+        """Do jobs here that stand behind the end of the thread, if it was closed just now, on another one. Each is done once."""
+        if not self._closed:
+            return
+        ends = False
+        with suppress(Empty):
+            while True:
+                job = self._jobs.get_nowait()
+                if job is None:
+                    ends = True
+                else:
+                    job.run()
+        if ends:
+            self._jobs.put(None)
+
 
 def _work(jobs: SimpleQueue[StagingJob | None], device_index: int | None) -> None:
     torch.set_num_threads(1)  # of this thread: the copy is to take one core, not all
     if device_index is not None:
         with suppress(RuntimeError):  # the first job says what is wrong
-            torch.accelerator.set_device_index(device_index)
+            set_device_index(device_index)
     while (job := jobs.get()) is not None:
         job.run()
         del job

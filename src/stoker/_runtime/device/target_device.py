@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from stoker._runtime.device.accelerator import available_accelerator, built_accelerator, current_device_index
 from stoker._runtime.device.device_link import DeviceLink
 from stoker.errors import DeviceError, coded
 
@@ -21,7 +22,7 @@ def target_device(wanted: Any) -> torch.device | None:
     if wanted is None:
         return None
     if wanted == AUTO:
-        found = torch.accelerator.current_accelerator(check_available=True)
+        found = available_accelerator()
         if found is None:
             return None
         wanted = found
@@ -33,7 +34,7 @@ def target_device(wanted: Any) -> torch.device | None:
     if device.type == "cpu":
         return None
     _refuse_forked(device)
-    present = torch.accelerator.current_accelerator()
+    present = built_accelerator()
     if present is None or present.type != device.type:
         has = "no accelerator" if present is None else repr(present.type)
         raise DeviceError(
@@ -42,7 +43,7 @@ def target_device(wanted: Any) -> torch.device | None:
         )
     count = torch.accelerator.device_count()
     given: int | None = device.index
-    index = torch.accelerator.current_device_index() if given is None and count else given
+    index = current_device_index() if given is None and count else given
     if not count or index is None or index >= count:
         raise DeviceError(
             f"device={str(device)!r} is not there: this process sees {count} devices of the type {device.type!r}. "

@@ -30,7 +30,7 @@ class DuplicateStreams:
     def __init__(self, stats: LoaderStats, workers: int) -> None:
         self._stats = stats
         self._workers = workers
-        self._heard: dict[int, list[bytes]] = {}
+        self._seen: dict[int, list[bytes]] = {}
         self._batches = 0
 
     @staticmethod
@@ -45,16 +45,16 @@ class DuplicateStreams:
     def note(self, worker: int, batch: Any) -> None:
         """A batch of this worker is handed over."""
         self._batches += 1
-        heard = self._heard.setdefault(worker, [])
-        if len(heard) < _BATCHES:
-            heard.append(content_hash(batch))
+        seen = self._seen.setdefault(worker, [])
+        if len(seen) < _BATCHES:
+            seen.append(content_hash(batch))
 
     def ended(self) -> None:
         """The epoch is over: warn if all workers delivered the same batches."""
         self._stats.warned.add(_JUDGED)
-        first, *others = self._heard.values() or ([],)
+        first, *others = self._seen.values() or ([],)
         if (
-            len(self._heard) < self._workers
+            len(self._seen) < self._workers
             or len(set(first)) < _BATCHES
             or any(each != first for each in others)
         ):

@@ -102,7 +102,7 @@ class EpochPrefetch(Iteration):
             return None
         if not epoch.ended:
             planned = epoch.planner.plan()
-            if type(planned) is m.Planned:
+            if planned.__class__ is m.Planned:
                 self.planned += 1
                 return planned
             epoch.ended = True

@@ -29,10 +29,13 @@ class InlineIteration(Iteration):
             raise StopIteration
         assert self._planner is not None
         planned = self._planner.plan()  # the user's code, in which Ctrl-C does no harm
-        if isinstance(planned, m.PlanEnded):
+        if planned.__class__ is m.PlanEnded:
             self._finish()
-        with self._guard:
-            self._ready.append(m.Deliver(planned.ticket, (self._make(planned.ticket),)))
+        ticket = planned.ticket  # type: ignore[union-attr]
+        guard = self._guard
+        guard.held += 1  # not ``with``, and no call before: an interrupt there would lose the ticket
+        self._ready.append(m.Deliver(ticket, (self._make(ticket),)))
+        guard.held -= 1
 
     def _take(self) -> m.Deliver:
         return self._ready.popleft()

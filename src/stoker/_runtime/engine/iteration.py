@@ -7,7 +7,6 @@ Everything happens on the thread that calls ``next``. Between two calls the work
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from itertools import islice
@@ -32,7 +31,7 @@ from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.policy import BUDGET_MATTERS_BYTES, EMPTY_LIMIT, Policy
 from stoker._runtime.scheduler.scheduler import Scheduler
 from stoker._runtime.scheduler.ticket_text import place
-from stoker.errors import Interrupted, LoaderClosed, NoGoodSample, WorkerDied, coded
+from stoker.errors import Interrupted, NoGoodSample, WorkerDied, coded
 
 if TYPE_CHECKING:
     from stoker._runtime.autoscale.controller import AutoscaleController
@@ -86,6 +85,8 @@ class Iteration:
         self._guard = InterruptGuard()
         # A batch that this thread was making when Ctrl-C came. It counts as handed over only if the iteration goes on.
         self._cut_off: m.Deliver | None = None
+        # A batch that counts as handed over, and is on its way to the user.
+        self._handing: m.Deliver | None = None
         self.observer: StepWriter | None = None
         """Measures each batch; None without a record."""
         self._autoscaler = autoscaler
@@ -145,10 +146,14 @@ class Iteration:
         fixed = self._scheduler.policy.bound or not self._pool.plan.kind.workers
         if self._autoscaler is not None and not self._autoscaler.attach(self, fixed=fixed):
             self._autoscaler = None  # it controls another iteration
-        if self._executor.eager:
-            self._fill()
-        self._pool.launch()
-        self._pool.review_budget(self._scheduler)  # not earlier: the workers should have tasks first
+        try:
+            if self._executor.eager:
+                self._fill()
+            self._pool.launch()
+            self._pool.review_budget(self._scheduler)  # not earlier: the workers should have tasks first
+        except (OSError, ValueError) as error:
+            self._refuse_if_closed(error)
+            raise
 
     def next(self) -> Any:
         """The next batch. Raises StopIteration at the end, and errors of the dataset, the sampler or a worker."""
@@ -157,6 +162,7 @@ class Iteration:
             autoscaler.look(self)
         empty = 0
         while (batch := self._next()) is NOTHING:
+            self._handing = None
             self._stats.note_empty_batch()
             empty += 1
             if empty >= EMPTY_LIMIT:  # the sampler may be endless
@@ -166,6 +172,17 @@ class Iteration:
                 )
         self._stats.note_batch()
         return batch
+
+    def handed_over(self) -> None:
+        """The caller returns the batch to the loop next, without another call in between."""
+        self._handing = None
+
+    def not_handed_over(self) -> None:
+        """An exception leaves ``next``. A batch that was on its way does not count, and the iteration does not go on without it."""
+        deliver, self._handing = self._handing, None
+        if deliver is not None:
+            self._guard.held += 1
+            self._progress.take_back(deliver)
 
     def _next(self) -> Any:
         """The next batch, or NOTHING for one without any good sample."""
@@ -217,7 +234,7 @@ class Iteration:
         """The same steps for a batch that is copied on its way: begin its copy, hand it over, begin the copies of the next ones."""
         staged.drop_done()
         if not staged.copying:  # the device has steps to do: that is the loop's time, and no wait for data
-            staged.hold_back()
+            staged.hold_back(ready=bool(self._ready))
         observer = self.observer
         if observer is None:
             if not self._ready:
@@ -240,7 +257,7 @@ class Iteration:
     def _make_ready(self, staged: StagedOpener) -> None:
         """Begin the copy of the next batch, if that was not done, and wait for a thread's part in it, or for late copies."""
         if staged.copying:
-            staged.hold_back()
+            staged.hold_back(ready=True)
         staged.stage(islice(self._ready, 1))
         staged.ready(self._ready[0])
 
@@ -265,9 +282,13 @@ class Iteration:
     def _take(self) -> m.Deliver:
         """Take the batch that is ready and hand out new work. Under the guard: an interrupt here would lose the batch."""
         deliver = self._ready.popleft()
-        self._carry_out(self._scheduler.handle(m.Taken(deliver.ticket.seq)))
-        if self._executor.eager:
-            self._fill()
+        try:
+            self._carry_out(self._scheduler.handle(m.Taken(deliver.ticket.seq)))
+            if self._executor.eager:
+                self._fill()
+        except (OSError, ValueError) as error:
+            self._refuse_if_closed(error)
+            raise
         return deliver
 
     def _open(self, deliver: m.Deliver) -> Any:
@@ -276,7 +297,10 @@ class Iteration:
             batch = self._opener.open(deliver)
         except BaseException as error:
             self._not_opened(deliver, error)
+            if not _failed(deliver):
+                self._refuse_if_closed(error)
             raise
+        self._handing = deliver
         self._progress.note(deliver)
         return batch
 
@@ -286,9 +310,9 @@ class Iteration:
             self._scheduler.handle(m.SplitRefused())
         if self._duplicates is not None:
             self._duplicates.note(deliver.results[0].worker, batch)
-        ledger = self._progress.ledger
-        if ledger is not None and ledger.wants_contents:
-            ledger.note_content(deliver.ticket.number, int.from_bytes(content_hash(batch)[:8]))
+        writer = self._progress.receipt_writer
+        if writer is not None and writer.wants_contents:
+            writer.note_content(self._progress.noted_number, int.from_bytes(content_hash(batch)[:8]))
         else:
             self._looks = self._duplicates is not None
 
@@ -335,19 +359,17 @@ class Iteration:
                 self.observer.close()
             self._pool.end(self.epoch)
 
+    def _refuse_if_closed(self, error: BaseException) -> None:
+        """Raise LoaderClosed if another thread closed the loader, which took away what this one was using."""
+        pool = self._pool
+        if isinstance(error, OSError | ValueError) and pool.closed and not pool.refused and is_ours(error):
+            self._refuse()
+
     def _refuse(self) -> None:
         """Raise the reason why there is no batch: the pool is closed, or an interrupt lost a batch."""
         if self._closed:
             raise StopIteration
-        if os.getpid() != self._pool.owner_pid:
-            raise LoaderClosed(
-                f"this iterator's workers belong to process {self._pool.owner_pid}, which forked this process "
-                f"({os.getpid()}): call iter(loader) again in the child"
-            )
-        if self._pool.closed:
-            raise LoaderClosed(
-                "the loader was closed while this iterator was in use: call iter(loader) again, which starts new workers"
-            )
+        self._pool.refuse_if_closed()
         raise Interrupted(
             "an earlier exception (Ctrl-C, a signal handler or a sampler) lost a batch that was in progress, so this "
             "iterator cannot continue: call iter(loader) again"
@@ -366,22 +388,21 @@ class Iteration:
                 raise StopIteration
             if pool.closed:
                 self._refuse()
-            self._fill()
-            if self._ready:
-                return
-            if self._scheduler.finished:
-                self._finish()
-            self._carry_out(self._scheduler.handle(_STARVED))
             try:
+                self._fill()
+                if self._ready:
+                    return
+                if self._scheduler.finished:
+                    self._finish()
+                self._carry_out(self._scheduler.handle(_STARVED))
                 arrivals = executor.wait(monitor.left_s())
-            except (OSError, ValueError):
-                if pool.closed:  # by another thread
-                    self._refuse()
+                with self._guard:
+                    self._handle_arrivals(arrivals)
+            except (OSError, ValueError) as error:
+                self._refuse_if_closed(error)
                 raise
-            with self._guard:
-                self._handle_arrivals(arrivals)
             if not self._ready and monitor.check():
-                self._stats.note_stall(monitor.told)
+                self._stats.note_stall(monitor.stall)
 
     def _handle_arrivals(self, arrivals: list[Arrival]) -> None:
         for arrival in arrivals:
@@ -411,8 +432,9 @@ class Iteration:
             planned = self._plan()  # the user's code: an interrupt in it loses nothing
             if planned is None:
                 break
-            with guard:
-                self._carry_out(scheduler.handle(planned))
+            guard.held += 1  # not ``with``: an interrupt while it is entered would lose the ticket
+            self._carry_out(scheduler.handle(planned))
+            guard.held -= 1
 
     def _plan(self) -> m.Planned | m.PlanEnded | None:
         """The next ticket; None if there is none at present."""

@@ -14,11 +14,12 @@ import torch
 from torch.utils.data import IterDataPipe
 from torch.utils.data import dataloader as torch_loader
 
+from stoker._receipt.receipt_writer import ReceiptWriter
 from stoker._record.recorder import Recorder
 from stoker._runtime.autoscale.controller import AutoscaleController
 from stoker._runtime.checkpoint.epoch_start import EpochStart
 from stoker._runtime.checkpoint.loader_state import LoaderState
-from stoker._runtime.checkpoint.receipt_facts import open_ledger
+from stoker._runtime.checkpoint.receipt_facts import make_receipt_writer
 from stoker._runtime.device.device_stager import DeviceStager
 from stoker._runtime.device.pinning import PinningStager
 from stoker._runtime.device.stager import Stager
@@ -83,15 +84,20 @@ class StokerIter(_Base):  # type: ignore[misc]
         # Before any worker is started, because this may call the dataset, which may raise.
         carries = not options.kind.copies_dataset or keep is not None
         self._progress = self._epoch_start.progress(loader, carries=carries)
-        ledger = open_ledger(
-            loader, self._epoch_start, options.name, state.receipts.id, self._progress.batches
+        open_receipt = functools.partial(
+            make_receipt_writer,
+            loader,
+            self._epoch_start,
+            options.name,
+            state.receipts.id,
+            self._progress.batches,
         )
-        self._progress.keep_receipt(ledger)
         if prefetch is None:
             self._pool = self._take_pool(loader, options, stats, pool, keep)
         else:
             self._pool = pool
         assert self._pool is not None
+        self._turn = self._pool.turn
         self._same_workers = self._pool is pool
         self._splittable = iterator_setup.splittable(options, self._pool, bound=self._bound)
         if prefetch is None:
@@ -102,7 +108,9 @@ class StokerIter(_Base):  # type: ignore[misc]
         epoch, seq = self._iteration.epoch, 0 if prefetch is None else prefetch.planned
         self._planner = iterator_setup.planner(self, loader, options, stats, epoch=epoch, seq=seq)
         if prefetch is None:
-            self._start(state)
+            self._start(state, open_receipt)
+        else:
+            self._progress.keep_receipt(open_receipt())
 
     def _open_sampler(self, loader: Any, state: LoaderState) -> None:
         """Draw the seed and open the sampler, as torch does, or as the loaded state says."""
@@ -114,6 +122,7 @@ class StokerIter(_Base):  # type: ignore[misc]
             if self._num_workers > 0 and isinstance(self._dataset, IterDataPipe) and not kept:
                 torch_loader._share_dist_seed(loader.generator, self._pg)  # type: ignore[no-untyped-call]  # as torch does
             start.take_over(self, loader)
+        self._base_seed, self._shared_seed = start.base_seed, start.pipe_seed
 
     def _take_pool(
         self, loader: Any, options: Options, stats: LoaderStats, pool: Pool | None, keep: Callable[[Pool], None] | None
@@ -156,11 +165,13 @@ class StokerIter(_Base):  # type: ignore[misc]
             stager=stager_for(self, loader, pool),
         )
 
-    def _start(self, state: LoaderState) -> None:
+    def _start(self, state: LoaderState, open_receipt: Callable[[], ReceiptWriter]) -> None:
+        """Hand out the first tasks. The receipt and the state are opened behind them: the workers need neither."""
         iteration = self._iteration
         assert iteration is not None
         try:
             iteration.start(self._planner)
+            self._progress.keep_receipt(open_receipt())
         except BaseException:
             self._finish()  # now, because the pool may serve another iteration before the traceback dies
             raise
@@ -204,18 +215,27 @@ class StokerIter(_Base):  # type: ignore[misc]
         return data
 
     def _next_data(self) -> Any:
-        iteration = self._iteration
-        if iteration is None:
-            raise StopIteration
+        iteration: Iteration | None = None
         try:
-            return iteration.next()
-        except StopIteration:
-            self._progress.finish()
-            began_ns = _clock()
-            self._finish(exhausted=True)
-            if self._recorder is not None:
-                self._recorder.stopped(began_ns, _clock())
+            with self._turn:
+                iteration = self._iteration
+                if iteration is None:
+                    raise StopIteration
+                try:
+                    data = iteration.next()
+                except StopIteration:
+                    self._progress.finish()
+                    began_ns = _clock()
+                    self._finish(exhausted=True)
+                    if self._recorder is not None:
+                        self._recorder.stopped(began_ns, _clock())
+                    raise
+            iteration.handed_over()  # the last call: from here on no interrupt comes before the loop has the batch
+        except BaseException:
+            if iteration is not None:
+                iteration.not_handed_over()
             raise
+        return data
 
     @property
     def _workers(self) -> Sequence[Any]:

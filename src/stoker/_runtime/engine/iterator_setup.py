@@ -81,6 +81,7 @@ def pool_plan(it: Any, loader: Any, options: Options, stats: LoaderStats) -> tup
         budget_bytes,
         choice.packed_spec,
         grows=it._grows and not it._bound,
+        backend=options.backend,
     )
     return plan, choice.reason
 

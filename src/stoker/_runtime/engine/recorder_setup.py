@@ -10,14 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import get_worker_info
+from torch.utils.data import IterableDataset, get_worker_info
 
 from stoker import arguments
-from stoker._receipt.loader_ledger import LoaderLedger
+from stoker._receipt.loader_receipts import LoaderReceipts
+from stoker._record.dataset_identity import length_of
 from stoker._record.journal import sink_from_environment
+from stoker._record.readings.worker_usage import Size
 from stoker._record.recorder import Recorder
 from stoker._record.schema import Option
-from stoker._record.worker_usage import Size
 from stoker._runtime.pool.loader_stats import LoaderStats
 
 _MAX_TEXT = 200
@@ -38,6 +39,7 @@ def make_recorder(loader: Any, options: arguments.Options, site: str | None) -> 
         site=site,
         options=_options(loader, options),
         sink=Path(loader.record) if given else _sink(),
+        samples=None if isinstance(loader.dataset, IterableDataset) else length_of(loader.dataset),
     )
 
 
@@ -46,7 +48,7 @@ def quiet_recorder(name: str) -> Recorder:
     return Recorder(name=name, engine="stoker", executor="", dataset="", quiet=True)
 
 
-def connect(recorder: Recorder, loader: Any, stats: LoaderStats, receipts: LoaderLedger) -> None:
+def connect(recorder: Recorder, loader: Any, stats: LoaderStats, receipts: LoaderReceipts) -> None:
     """Let the recorder ask the loader for sizes and counts, and get its events. Neither keeps the other alive."""
     reference = weakref.ref(loader)
 
@@ -60,6 +62,7 @@ def connect(recorder: Recorder, loader: Any, stats: LoaderStats, receipts: Loade
         tallies=partial(weights, sizes=False),
         counts=stats.counts,
         receipts=receipts.summaries,
+        cache=stats.cache.use,
     )
     receipts.connect(partial(_receipt_path, weakref.ref(recorder)))
     stats.report_to(recorder.event)

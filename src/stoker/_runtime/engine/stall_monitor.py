@@ -29,7 +29,7 @@ class StallMonitor:
         self._timeout_s = timeout_s
         self._began = monotonic()
         self._patience_s = 0.0
-        self.told = ""
+        self.stall = ""
         """The last warning, in one line."""
 
     def left_s(self) -> float | None:
@@ -63,7 +63,7 @@ class StallMonitor:
         self._executor.dismiss(self._epoch)
         which = f"batch {self._scheduler.head} ({usual}) [stoker explain {WorkerStalled.code}]"
         text = f"DataLoader {self._name!r} has waited {waited_s:.1f} s for {which}{whereabouts}"
-        self.told = "; ".join(line.strip() for line in text.splitlines()[:2])
+        self.stall = "; ".join(line.strip() for line in text.splitlines()[:2])
         call_site.warn(text, WorkerStalled)
         return True
 

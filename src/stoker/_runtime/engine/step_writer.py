@@ -134,7 +134,9 @@ class StepWriter:
         indices = ticket.indices if self._batched else [ticket.indices]
         index = indices[row] if isinstance(indices, list | tuple) and 0 <= row < len(indices) else None
         self._recorder.slow(
-            SlowestSample(_told(index), ns, worker, ticket.epoch + self._epochs_before, ticket.seq, row)
+            SlowestSample(
+                _plain_index(index), ns, worker, ticket.epoch + self._epochs_before, ticket.seq, row
+            )
         )
 
     def staging(self, staging_ns: int) -> None:
@@ -153,7 +155,7 @@ class StepWriter:
         self._recorder.end(self._step_buffer, lasting=self._persistent)
 
 
-def _told(index: Any) -> int | str | None:
+def _plain_index(index: Any) -> int | str | None:
     """A dataset index as JSON can hold it. Indices that are no integers become text."""
     if index is None:
         return None

@@ -179,6 +179,19 @@ class StartsMany(Protocol):
         ...
 
 
+class CountsCacheUse(Protocol):
+    """An executor that knows what sample caches did in its workers. One on other hosts may not know."""
+
+    def cache_counts(self) -> tuple[int, ...]:
+        """Return sums over all workers so far, in the order of ``status_page.CACHE_COUNTS``. Any thread; after ``close`` too."""
+        ...
+
+
+def counts_cache_use(executor: Executor) -> TypeGuard[CountsCacheUse]:
+    """Whether it is a ``CountsCacheUse``."""
+    return hasattr(executor, "cache_counts")
+
+
 def leaves_behind(executor: Executor) -> TypeGuard[LeavesBehind]:
     """Whether it is a ``LeavesBehind``. A check against a protocol would take longer than a batch."""
     return hasattr(executor, "hang_up")

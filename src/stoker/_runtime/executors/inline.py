@@ -16,7 +16,7 @@ from stoker._runtime.executors import time_limit
 from stoker._runtime.executors.base import HEAP, Arrival, IterationStart, WorkerActivity, WorkerMemory
 from stoker._runtime.executors.in_process import carry_out
 from stoker._runtime.executors.interrupt_guard import InterruptGuard
-from stoker._runtime.protocol.status_page import COLLATING, EPOCH, NO_ROW, PHASE, ROW, WORDS
+from stoker._runtime.protocol.status_page import COLLATING, EPOCH, NO_ROW, PHASE, ROW, WORDS, cache_counts
 from stoker._runtime.protocol.worker_spec import Resume, WorkerSpec
 from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.ticket_text import place
@@ -38,10 +38,10 @@ class InlineExecutor:
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.guard = InterruptGuard()
-        self._maker = BatchMaker(spec, 0, inline=True, keeps_state=True)
         self._page = [0] * WORDS
         self._epoch = [0] * WORDS
-        self._maker.watch = StatusView(self._page, self._epoch)
+        watch = StatusView(self._page, self._epoch)
+        self._maker = BatchMaker(spec, 0, inline=True, keeps_state=True, watch=watch)
         self._warned = False
         self._tasks: deque[Task] = deque()
         self._metered = spec.metered
@@ -65,6 +65,7 @@ class InlineExecutor:
     def wait(self, timeout_s: float | None) -> list[Arrival]:
         if timeout_s == 0 or not self._tasks:  # batches are made only while the caller waits
             return []
+        self.guard.hold()
         task = self._tasks.popleft()
         if task.ticket.epoch != self._start.epoch:
             return [_withdrawn(task)]
@@ -102,7 +103,7 @@ class InlineExecutor:
 
     def _close_meter(self) -> None:
         if self._meter is not None:
-            self._meter.close()
+            self._meter.close()  # idempotent: an interrupt may come before the next line
             self._meter = None
 
     def _carry_out_within(self, task: Task, timeout_s: float) -> Arrival:
@@ -116,7 +117,8 @@ class InlineExecutor:
         self._page[ROW], self._page[PHASE] = NO_ROW, 0
         # Outside the limit once more: the alarm may interrupt the maker while it restores them.
         try:
-            with self._maker.seeder.kept():
+            kept = self._maker.seeder.kept()
+            with kept, kept:
                 arrival = time_limit.within(timeout_s, lambda: self._carry_out(task))
         except time_limit.TimeUp as up:  # raised in our own code
             return self._failed(task, self._timed_out(task, up, timeout_s))
@@ -174,6 +176,9 @@ class InlineExecutor:
 
     def memory(self, *, sizes: bool = True) -> list[WorkerMemory]:
         return []
+
+    def cache_counts(self) -> tuple[int, ...]:
+        return cache_counts([self._page])
 
     def retire(self, worker: int | None) -> None:
         return None

@@ -1,7 +1,8 @@
 """Notices that an exception from outside, such as Ctrl-C, came at a moment when it cost a batch.
 
-An exception of a signal handler can come between any two bytecodes. The engine does not try to prevent that. It marks the regions
+An exception of a signal handler can come between any two bytecodes. The loop does not try to prevent that. It marks the regions
 in which work would be lost. A region that was not left cleanly stays marked, and whoever comes next refuses to go on.
+Only while workers start are exceptions put off (``interrupt_delay``).
 """
 
 from __future__ import annotations

@@ -31,6 +31,10 @@ class Request:
     """The multiprocessing context that starts the workers."""
     packed_spec: SpecPickle | None = None
     """The pickled spec, for start methods that need it."""
+    backend: Any = None
+    """What the user passed as ``executor``, if that was an object, ``stoker.Ray`` for instance."""
+    grows: bool = False
+    """Whether the loader chooses the number of workers itself."""
 
 
 def make(kind: str, request: Request) -> Executor:
@@ -53,8 +57,24 @@ def _inline(request: Request) -> Executor:
     return InlineExecutor(request.spec)
 
 
+def _ray(request: Request) -> Executor:
+    from stoker._runtime.executors.ray.executor import RayExecutor  # most loaders need none of it
+
+    assert request.arena is not None
+    return RayExecutor(
+        request.spec,
+        request.context,
+        request.arena,
+        bound=request.bound,
+        packed_spec=request.packed_spec,
+        options=request.backend,
+        grows=request.grows,
+    )
+
+
 MAKERS: dict[str, Callable[[Request], Executor]] = {
     "process": _process,
     "thread": _thread,
     "inline": _inline,
+    "ray": _ray,
 }

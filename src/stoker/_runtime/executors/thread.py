@@ -13,32 +13,32 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any
+
+from torch.utils.data import default_collate, default_convert
 
 from stoker._host.code_location import is_stoker
 from stoker._runtime.executors.base import HEAP, Arrival, IterationStart, WorkerActivity, WorkerMemory
 from stoker._runtime.executors.in_process import carry_out
 from stoker._runtime.executors.interrupt_guard import InterruptGuard
+from stoker._runtime.executors.kept_memory import KeptMemory, OwnBatchMaker
 from stoker._runtime.protocol.status_page import (
     COLLATING,
     EPOCH,
     IDLE,
-    INDEX,
     MAX_WORKERS,
-    NO_INDEX,
-    NO_ROW,
-    PART,
     PHASE,
     PID,
     ROW,
     RUN,
-    SEQ,
-    SINCE_NS,
-    W_EPOCH,
     WORDS,
-    WORKING,
     StatusPage,
+    begin_task,
+    cache_counts,
 )
 from stoker._runtime.protocol.worker_spec import Resume, WorkerSpec
 from stoker._runtime.scheduler import messages as m
@@ -69,7 +69,8 @@ class ThreadHandle:
         return self._thread.is_alive()
 
     def join(self, timeout: float | None = None) -> None:
-        self._thread.join(timeout)
+        if self._thread.ident is not None:  # an interrupt may come while it is started
+            self._thread.join(timeout)
 
     def terminate(self) -> None:
         """Do nothing: a thread cannot be ended from outside. It leaves after its current sample."""
@@ -84,6 +85,10 @@ class ThreadExecutor:
     def __init__(self, spec: WorkerSpec, *, bound: bool) -> None:
         self.guard = InterruptGuard()
         collation.install()
+        self._kept_memory: KeptMemory | None = None
+        if spec.collate_fn not in (default_collate, default_convert):
+            self._kept_memory = KeptMemory(spec.collate_fn)
+            spec = replace(spec, collate_fn=self._kept_memory)
         self._spec = spec
         self._bound = bound
         self._shared: SimpleQueue[tuple[Task, int] | None] = SimpleQueue()
@@ -92,11 +97,15 @@ class ThreadExecutor:
         self._handles: dict[int, ThreadHandle] = {}
         self._start = IterationStart(0, 0)
         self._epoch = [0] * WORDS
-        self._status = _page() if spec.metered else None
         self._pages: dict[int, Any] = {}
         self._at_work: dict[int, tuple[Task, int]] = {}
         self._resumes: dict[int, Resume] = {}
-        self._closed = False
+        self._last_counts = cache_counts(())
+        self._arrived: list[Arrival] = []
+        """Taken from the queue, and not yet returned. An interrupt loses none of them."""
+        self._closed = self._counted = self._gone = False
+        # Last: if the constructor fails before, nobody closes it.
+        self._status = _page() if spec.metered else None
 
     @property
     def workers(self) -> Sequence[Any]:
@@ -115,30 +124,34 @@ class ThreadExecutor:
     def spawn(self, worker: int) -> None:
         queue = self._queue(worker)
         on_page = self._status is not None and worker < MAX_WORKERS
-        self._pages[worker] = self._status.row(worker) if self._status and on_page else [0] * WORDS
+        if worker not in self._pages:  # a successor adds to what its predecessor's caches did
+            self._pages[worker] = self._status.row(worker) if self._status and on_page else [0] * WORDS
         thread = threading.Thread(
             target=self._run, args=(worker, queue), name=f"stoker-worker-{worker}", daemon=True
         )
+        self._handles[worker] = ThreadHandle(
+            thread
+        )  # first: an interrupt in ``start`` leaves a thread behind
         try:
             thread.start()
         except RuntimeError as error:  # the system's limit on threads
+            del self._handles[worker]
             raise OSError(errno.EAGAIN, f"worker thread {worker} cannot start: {error}") from error
-        self._handles[worker] = ThreadHandle(thread)
 
     def submit(self, task: Task) -> None:
         self._queue(task.worker).put((task, time.monotonic_ns()))
 
     def wait(self, timeout_s: float | None) -> list[Arrival]:
-        try:
-            first = self._arrivals.get(timeout=timeout_s) if timeout_s != 0 else self._arrivals.get_nowait()
-        except Empty:
+        arrived, queue = self._arrived, self._arrivals
+        # One call takes and keeps: an interrupt between the two would lose an arrival, and the loop would wait for it.
+        with suppress(Empty):
+            if not arrived and timeout_s != 0:
+                arrived.extend(islice(iter(partial(queue.get, timeout=timeout_s), None), 1))
+            arrived.extend(iter(queue.get_nowait, None))
+        if not arrived:
             return []
-        found = [first]
-        while True:
-            try:
-                found.append(self._arrivals.get_nowait())
-            except Empty:
-                break
+        self.guard.hold()
+        found, self._arrived = arrived, []
         for _, event in found:
             if type(event) is m.WorkerLost:  # its thread is about to end
                 self._handles.pop(event.worker).join()
@@ -146,7 +159,7 @@ class ThreadExecutor:
 
     def withdraw(self) -> list[Arrival]:
         back: list[Arrival] = []
-        told_to_leave = 0
+        leaving = 0
         for queue in (self._shared, *self._own.values()):
             while True:
                 try:
@@ -154,13 +167,13 @@ class ThreadExecutor:
                 except Empty:
                     break
                 if found is None:
-                    told_to_leave += 1
+                    leaving += 1
                 else:
                     task = found[0]
                     key = (task.ticket.seq, task.attempt, task.part.number)
                     back.append(Arrival(task.ticket.epoch, m.Withdrawn(*key)))
         if not self._closed and not self._bound:
-            for _ in range(told_to_leave):
+            for _ in range(leaving):
                 self._shared.put(None)
         return back
 
@@ -205,12 +218,19 @@ class ThreadExecutor:
     def memory(self, *, sizes: bool = True) -> list[WorkerMemory]:
         return []
 
+    def cache_counts(self) -> tuple[int, ...]:
+        if self._closed:
+            return self._last_counts
+        return cache_counts(list(self._pages.values()))
+
     def retire(self, worker: int | None) -> None:
         self._queue(worker).put(None)
 
     def close(self) -> None:
-        if self._closed:
+        if self._gone:
             return
+        if not self._counted:
+            self._last_counts = self.cache_counts()
         self._closed = True
         self._epoch[EPOCH] = -1
         self.withdraw()
@@ -219,12 +239,16 @@ class ThreadExecutor:
         deadline = time.monotonic() + CLOSE_S
         for handle in self._handles.values():
             handle.join(max(0.0, deadline - time.monotonic()))
+        if not self._counted:  # rows may be closed when an interrupted close comes again
+            self._last_counts = cache_counts(list(self._pages.values()))
+            self._counted = True
         if self._status is not None:
             for worker, page in self._pages.items():
                 thread = self._handles.get(worker)
                 if isinstance(page, memoryview) and (thread is None or not thread.is_alive()):
                     page.release()  # frames of a kept exception may refer to it
             self._status.close()
+        self._gone = True  # not earlier: whoever was interrupted in here comes again
 
     def _queue(self, worker: int | None) -> SimpleQueue[tuple[Task, int] | None]:
         if not self._bound or worker is None:
@@ -239,8 +263,14 @@ class ThreadExecutor:
             count = max(spec.num_workers, worker + 1)  # as in a process
             context.set_thread_info(worker, count, self._start.seed + worker, spec.dataset)
             resume = self._resumes.pop(worker, None)
-            maker = BatchMaker(spec, worker, shared=True, keeps_state=True, resume=resume)
-            maker.watch = StatusView(self._pages[worker], self._epoch)
+            watch = StatusView(self._pages[worker], self._epoch)
+            options: dict[str, Any] = {"shared": True, "keeps_state": True, "resume": resume, "watch": watch}
+            kept = self._kept_memory
+            maker = (
+                BatchMaker(spec, worker, **options)
+                if kept is None
+                else OwnBatchMaker(kept, spec, worker, **options)
+            )
             if spec.worker_init_fn is not None:
                 try:
                     spec.worker_init_fn(worker)
@@ -279,14 +309,7 @@ class ThreadExecutor:
         self, maker: BatchMaker, task: Task, worker: int, meter: CpuMeter | None, dispatched_ns: int
     ) -> Arrival:
         page, ticket, now_ns = self._pages[worker], task.ticket, time.monotonic_ns()
-        page[ROW], page[INDEX] = NO_ROW, NO_INDEX
-        page[W_EPOCH], page[SEQ], page[PART], page[SINCE_NS] = (
-            ticket.epoch,
-            ticket.seq,
-            task.part.number,
-            now_ns,
-        )
-        page[PHASE] = WORKING
+        begin_task(page, ticket.epoch, ticket.seq, task.attempt, task.part.number, now_ns)
         self._at_work[worker] = (task, now_ns)
         try:
             return carry_out(

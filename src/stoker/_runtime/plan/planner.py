@@ -12,6 +12,7 @@ from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.row_ranges import row_ranges
 from stoker._runtime.scheduler.types import Ticket
 from stoker._runtime.worker.bad_samples import key_of
+from stoker.errors import Interrupted
 
 SPARES = 8
 """How many indices a ticket carries that may stand in for a bad sample when its own range has no good one."""
@@ -86,6 +87,8 @@ class Planner:
         self._spares: deque[Any] | None = deque(maxlen=SPARES) if spares else None
         self._ahead: deque[Any] = deque()
         self._exhausted = False
+        self._cut_short = False
+        """Whether the sampler was interrupted, and has not given anything since."""
         self._late_error: Exception | None = None
         self._killers = killers
         if self._spares is not None:
@@ -101,24 +104,33 @@ class Planner:
 
     def plan(self) -> m.Planned | m.PlanEnded:
         """The next ticket, or the end when the sampler is exhausted or broken."""
+        # An interrupt may come wherever something is called. What was pulled stays in ``_ahead`` until its ticket is whole;
+        # the lines that count it call nothing, and neither does whoever gets the ticket, before it is in other hands.
+        ahead = self._ahead
         while True:
             try:
                 if self._spares is not None:
                     self._look_ahead(self._spares)
-                indices = self._ahead.popleft() if self._ahead else self._pull()
+                if not ahead:
+                    self._pull()
+                self._keep_states()
             except StopIteration:
                 return m.PlanEnded()
             except Exception as error:
                 self.error = error
                 return m.PlanEnded()
+            indices = ahead[0]
             rows = _rows_of(indices) if self._batched else 0
             number, sample = self._number, self._samples
-            self._number = number + 1
-            self._samples = sample + (rows if self._batched else 1)
-            plan_state = self._states.popleft() if self._after is not None else None
+            samples = sample + (rows if self._batched else 1)
+            plan_state = None if self._after is None else self._states[0]
             if not self._done or number not in self._done:
                 break
-            self._pass(indices, number)
+            spares = self._pass(indices, number, samples)
+            self._number, self._samples, self._spares = number + 1, samples, spares
+            del ahead[0]
+            if self._after is not None:
+                del self._states[0]
         ranges: tuple[tuple[int, int], ...] = ()
         if self._splittable and rows and type(indices) in (list, tuple):
             ranges = row_ranges(rows)
@@ -129,41 +141,84 @@ class Planner:
         ticket = Ticket(
             self._epoch, self._seq, position, indices, self._seed, rows, plan_state, number=number, sample=sample
         )  # fmt: skip
-        self._seq += 1
-        if (self._killers or self._spares is not None) and (rows or not self._batched):
-            ticket = self._provide(ticket)
-        return m.Planned(ticket, ranges)
+        kept = self._spares
+        if (self._killers or kept is not None) and (rows or not self._batched):
+            ticket, kept = self._provide(ticket)
+        planned = m.Planned(ticket, ranges)
+        self._seq, self._number, self._samples, self._spares = self._seq + 1, number + 1, samples, kept
+        del ahead[0]
+        if self._after is not None:
+            del self._states[0]
+        return planned
 
-    def _pass(self, indices: Any, number: int) -> None:
-        """A batch that was handed over before: its indices may still stand in for others."""
-        if self._spares is not None:
-            self._spares.extendleft(self._listed(indices))
-        self._passed(number, self._samples)
+    def _pass(self, indices: Any, number: int, samples: int) -> deque[Any] | None:
+        """A batch that was handed over before: its indices may still stand in for others. Returns the spares with them."""
+        spares = self._spares
+        if spares is not None:
+            spares = spares.copy()
+            spares.extendleft(self._listed(indices))
+        self._passed(number, samples)
+        return spares
 
-    def _pull(self) -> Any:
+    def _pull(self) -> None:
+        """Have the next indices in ``_ahead``. Raises StopIteration at the end, and what the sampler raises."""
         if self._late_error is not None:
             raise self._late_error
         if self._exhausted:
             raise StopIteration
-        indices = next(self._sampler)
+        self._keep_states()
+        ahead = self._ahead
+        before = len(ahead)
+        # One call pulls and keeps: no interrupt comes between the two.
+        try:
+            ahead.extend(itertools.islice(self._sampler, 1))
+        except Exception:
+            raise
+        except (
+            BaseException
+        ):  # an interrupt in the sampler's code: a generator is over then, and does not say why
+            self._cut_short = True
+            raise
+        if len(ahead) == before:
+            if self._cut_short:
+                raise Interrupted(
+                    "an earlier exception (Ctrl-C or a signal handler) interrupted the sampler, which gives nothing any more, so "
+                    "batches would be missing: call iter(loader) again"
+                )
+            raise StopIteration
+        self._cut_short = False
+        indices = ahead[-1]
         if self._batched and not hasattr(indices, "__len__") and hasattr(indices, "__iter__"):
-            indices = list(indices)  # the sampler's code still: it may raise
-        if self._after is not None:
-            self._states.append(self._after())
-        return indices
+            try:
+                ahead[-1] = list(indices)  # the sampler's code still: it may raise
+            except BaseException:
+                del ahead[-1]
+                raise
+        self._keep_states()
 
-    def _provide(self, ticket: Ticket) -> Ticket:
-        """Add to a ticket what is known of killers, and spares from around it, whatever the number of workers."""
+    def _keep_states(self) -> None:
+        """Ask for the state after each pull, before the next one."""
+        if self._after is not None:
+            while len(self._states) < len(self._ahead):
+                self._states.append(self._after())
+
+    def _provide(self, ticket: Ticket) -> tuple[Ticket, deque[Any] | None]:
+        """Add to a ticket what is known of killers, and spares from around it, whatever the number of workers.
+
+        Returns the ticket, and the spares for the next one.
+        """
         listed = self._listed(ticket.indices)
         excluded = tuple(row for row, index in enumerate(listed) if self._kills(index))
         spares: list[Any] = []
-        if self._spares is not None:
-            spares += self._spares
-            for later in self._ahead:
+        left = self._spares
+        if left is not None:
+            spares += left
+            for later in itertools.islice(self._ahead, 1, None):
                 spares += self._listed(later)
-            self._spares.extendleft(listed)
+            left = left.copy()
+            left.extendleft(listed)
         kept = (index for index in spares[:SPARES] if not self._kills(index))
-        return ticket._replace(excluded=excluded, spares=tuple(kept))
+        return ticket._replace(excluded=excluded, spares=tuple(kept)), left
 
     def _look_ahead(self, before: Collection[Any]) -> None:
         """Have the next ticket's indices, and as many after them as it lacks spares. What goes wrong is due in its turn."""
@@ -173,7 +228,7 @@ class Planner:
             if ahead and len(before) + known >= SPARES:
                 return
             try:
-                ahead.append(self._pull())
+                self._pull()
             except StopIteration:
                 self._exhausted = True
             except Exception as error:

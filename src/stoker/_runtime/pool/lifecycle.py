@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from stoker._record.live_objects import LiveObjects
+from stoker._runtime.executors.interrupt_delay import InterruptDelay
 
 
 class Closable(Protocol):
@@ -53,15 +54,20 @@ def trim_idle() -> None:
 
 
 class launching:
-    """Marks forks as ours: workers do not read batches that the user holds."""
+    """Marks forks as ours: workers do not read batches that the user holds. Ctrl-C comes when they have their owner."""
+
+    def __init__(self) -> None:
+        self._delay = InterruptDelay()
 
     def __enter__(self) -> None:
         global _launching
+        self._delay.__enter__()
         _launching += 1
 
     def __exit__(self, *_: object) -> None:
         global _launching
         _launching -= 1
+        self._delay.__exit__()
 
 
 def _close_all() -> None:

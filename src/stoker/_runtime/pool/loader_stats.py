@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from stoker._runtime.device.copy_times import CopyTimes
+from stoker._runtime.pool.cache_tally import CacheTally
 from stoker._runtime.worker.bad_samples import BadSample, StreamPlace, key_of
 
 _log = logging.getLogger("stoker")
@@ -40,6 +42,9 @@ class LoaderStats:
     bad: dict[Any, BadRecord] = field(default_factory=dict)
     killers: set[Any] = field(default_factory=set)
     warned: set[str] = field(default_factory=set)
+    cache: CacheTally = field(default_factory=CacheTally)
+    copy_times: CopyTimes | None = None
+    """Of the device that batches go to."""
     tell: Callable[[str, str], None] | None = None
     """Gets the kind and reason of each event; None without a recorder."""
 
@@ -93,13 +98,15 @@ class LoaderStats:
 
     def counts(self) -> dict[str, int]:
         """The counts by their names in a record."""
-        return {
+        counts = {
             "batches": self.batches,
             "empty_batches": self.empty_batches,
             "worker_deaths": self.deaths,
             "stalls": self.stalls,
             "bad_samples": self.bad_count,
         }
+        copied_ns = None if self.copy_times is None else self.copy_times.copied_ns
+        return counts if copied_ns is None else {**counts, "copied_ns": copied_ns}
 
     def warn(self, text: str) -> None:
         """Log a warning. Exceptions of the user's log handlers are ignored, so that they cost no batch."""

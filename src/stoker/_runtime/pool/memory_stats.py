@@ -36,11 +36,11 @@ def memory(pools: Sequence[Pool], kept: Sequence[Pool] = ()) -> dict[str, Any]:
                 figures["leased_bytes"] += arena.leased_bytes()
     for pool in pools:
         with suppress(OSError, ValueError):
-            figures["workers"] += [_told(weight) for weight in pool.executor.memory()]
+            figures["workers"] += [_figures(weight) for weight in pool.executor.memory()]
     return figures
 
 
-def _told(weight: WorkerMemory) -> dict[str, Any]:
+def _figures(weight: WorkerMemory) -> dict[str, Any]:
     growth = None
     if weight.private_bytes is not None and weight.baseline_bytes is not None:
         growth = max(0, weight.private_bytes - weight.baseline_bytes)

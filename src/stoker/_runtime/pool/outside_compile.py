@@ -28,17 +28,17 @@ def outside_compile(cls: _Class) -> _Class:
 
 def leave_files_alone() -> None:
     """Called at every ``iter()``: let Dynamo skip our files, if it is loaded and was not told before."""
-    global _told
+    global _excluded
     rules: Any = sys.modules.get("torch._dynamo.trace_rules")
-    if rules is not None and not _told:
-        _told = True
+    if rules is not None and not _excluded:
+        _excluded = True
         try:
             rules.add("stoker")
         except Exception:  # another version of torch: what is not marked is compiled by itself, if it can be
             return
 
 
-_told = False
+_excluded = False
 
 
 def _mark(function: Any) -> None:

@@ -17,8 +17,10 @@ from stoker._runtime.dataset_sync.snapshot import Snapshot
 from stoker._runtime.device.stager import FencedSources
 from stoker._runtime.executors import registry
 from stoker._runtime.executors.base import Arrival, IterationStart, leaves_behind, starts_many
+from stoker._runtime.executors.interrupt_delay import InterruptDelay
 from stoker._runtime.pool import lifecycle
 from stoker._runtime.pool.batch_opener import BatchOpener
+from stoker._runtime.pool.cache_tally import CacheTally
 from stoker._runtime.pool.forked_children import ForkedChildren
 from stoker._runtime.pool.loader_stats import LoaderStats
 from stoker._runtime.pool.memory_budget import MemoryBudget
@@ -31,6 +33,7 @@ from stoker._runtime.scheduler.scheduler import Scheduler
 from stoker._runtime.scheduler.slots import SlotTable
 from stoker._runtime.transport.arena import Arena
 from stoker.arguments import ExecutorKind
+from stoker.errors import LoaderClosed
 
 _TRIM_AT = 32
 """If this many leases end at once, free memory is given back, and not only at the end of the iteration."""
@@ -51,6 +54,8 @@ class PoolPlan:
     budget_bytes: int | None = None
     packed_spec: SpecPickle | None = None
     grows: bool = False
+    backend: Any = None
+    """The object that was passed as ``executor``; None for a name."""
 
 
 @outside_compile
@@ -80,31 +85,45 @@ class Pool:
         self.arena: Arena | None = None
         try:
             if plan.kind.processes:
-                parent_descriptors.occupy_standard()
-                inheritance = None if predecessor is None else predecessor.bequeath()
-                if inheritance is not None:
-                    self.slots, self.arena, self._children, self.fenced = inheritance
-                else:
-                    with parent_descriptors.may_run_out("the arena"):
-                        self.arena = Arena()
-                forks = plan.context.get_start_method() == "fork"
+                with InterruptDelay():
+                    parent_descriptors.occupy_standard()
+                    inheritance = None if predecessor is None else predecessor.bequeath()
+                    if inheritance is not None:
+                        self.slots, self.arena, self._children, self.fenced = inheritance
+                    else:
+                        with parent_descriptors.may_run_out("the arena"):
+                            self.arena = Arena()
+                forks = plan.context.get_start_method() == "fork" and not plan.kind.remote
                 if persistent:
                     self._revisions = RevisionSender(plan.spec.dataset, self.slots, self.arena, forks=forks)
                 elif plan.grows and forks:
                     self._snapshot = Snapshot(plan.spec.dataset)
-            request = registry.Request(plan.spec, plan.bound, self.arena, plan.context, plan.packed_spec)
-            self.executor = registry.make(plan.kind.name, request)
+            request = registry.Request(
+                plan.spec, plan.bound, self.arena, plan.context, plan.packed_spec, plan.backend, plan.grows
+            )
+            with InterruptDelay():
+                self.executor = registry.make(plan.kind.name, request)
+            self._open()
         except BaseException:
+            if "executor" in vars(self):
+                self.executor.close()
             if self.arena is not None:
                 self.arena.close()
             if plan.packed_spec is not None:
                 plan.packed_spec.close()
             raise
+
+    def _open(self) -> None:
+        """The rest of the construction. What it raises, an interrupt say, closes executor and arena."""
+        plan = self.plan
         self.opener = BatchOpener(
             self.slots, self.arena, self.executor.agree, self.executor.remember, plan.spec.on_bad_sample
         )
         self.epoch = 0
-        self.attribution = Attribution(workers=plan.workers, inline=not plan.kind.workers)
+        remote_from = getattr(plan.backend, "local", 0) if plan.kind.remote else None
+        self.attribution = Attribution(
+            workers=plan.workers, inline=not plan.kind.workers, remote_from=remote_from
+        )
         """Remembers the last tasks of the workers, to attribute waits to them."""
         self.row_ns = 0.0
         self.typical_bytes = 0
@@ -113,15 +132,20 @@ class Pool:
         self._keep_slots = _TRIM_AT
         self.busy = False
         self.closed = False
+        self.turn: Any = threading.RLock()
+        """Held by a thread in ``next()``: others wait for theirs, as at a queue."""
         self._claiming = threading.RLock()
         self._slim = False
         self._started = False
+        self.refused = False
+        """Whether its workers could not be started, which closed it."""
         self._left = False
         self._ending = threading.RLock()
         self.ended = False
         """Whether its workers have ended and were reaped."""
         self.owner_pid = os.getpid()
         self._schedulers: dict[int, Scheduler] = {}
+        self._cache_tally: CacheTally | None = None
         lifecycle.register(self)
 
     @property
@@ -163,6 +187,8 @@ class Pool:
     ) -> int:
         """Take on an iteration; returns its epoch number. ``run`` is the inode of the loader's run page."""
         self.opener.begin(stats, progress)
+        self._cache_tally = stats.cache
+        self._cache_tally.add(self.executor)
         self._keep_slots = 2 * scheduler.window
         self.epoch += 1
         self.busy = True
@@ -183,13 +209,15 @@ class Pool:
         if not self._started:
             self._started = True
             try:
-                with lifecycle.launching():
-                    if starts_many(self.executor):
+                if starts_many(self.executor):
+                    with lifecycle.launching():
                         self.executor.spawn_all(self.plan.workers)
-                    else:
-                        for worker in range(self.plan.workers):
+                else:
+                    for worker in range(self.plan.workers):
+                        with lifecycle.launching():
                             self.executor.spawn(worker)
             except BaseException:
+                self.refused = not self.closed  # and not closed by another thread
                 self.close()  # otherwise the loader would wait for workers that do not exist
                 raise
 
@@ -371,8 +399,23 @@ class Pool:
         """The user's code forked. The child may read the leased slots until ``child_fd`` reports its end."""
         self._children.add(child_fd)
 
+    def refuse_if_closed(self) -> None:
+        """Raise LoaderClosed, with the reason, if this pool makes no more batches for this process."""
+        if os.getpid() != self.owner_pid:
+            raise LoaderClosed(
+                f"this iterator's workers belong to process {self.owner_pid}, which forked this process "
+                f"({os.getpid()}): call iter(loader) again in the child"
+            )
+        if self.closed:
+            raise LoaderClosed(
+                "the loader was closed while this iterator was in use: call iter(loader) again, which starts new workers"
+            )
+
     def inherited(self) -> None:
         """This is a forked child. Workers and channels belong to the parent, and their descriptors are not valid here."""
+        self.turn._at_fork_reinit()  # the thread that held it is not here
+        if self._cache_tally is not None:
+            self._cache_tally.after_fork()
         if self.plan.kind.workers:
             self.closed = True
 
@@ -397,8 +440,12 @@ class Pool:
             return
         with self._ending:
             if not self.ended:
-                self.ended = True
-                self.executor.close()
+                try:
+                    self.executor.close()
+                    self.ended = True  # not earlier: after an interrupt somebody has to come again
+                finally:
+                    if self._cache_tally is not None:
+                        self._cache_tally.end(self.executor)
 
     def bequeath(self) -> tuple[SlotTable, Arena, ForkedChildren, FencedSources] | None:
         """Hand slots, arena and what is known of their readers to the pool that comes next; None when they were given back."""
@@ -425,11 +472,14 @@ class Pool:
                 arena = self.arena
                 if self._left:
                     self.arena = None  # nobody can inherit it any more
-            self._children.close()
-            self.fenced.close()
-            if arena is not None:
-                self._leave_leases(arena)
-                arena.close()
+            try:
+                self._children.close()
+                self.fenced.close()
+                if arena is not None:
+                    self._leave_leases(arena)
+            finally:  # after an interrupt too: nobody else may know this arena any more
+                if arena is not None:
+                    arena.close()
 
     def _leave_leases(self, arena: Arena) -> None:
         """Batches that the user keeps hold the whole file. Give back the free part of it."""

@@ -45,14 +45,14 @@ class StagedOpener:
         """Whether more copies are under way than those of batches that are ahead: copies are late."""
         return len(self._sources) > self._stager.ahead + 1
 
-    def hold_back(self) -> None:
-        """Wait if the loop is several batches ahead of the copies, or of the device.
+    def hold_back(self, *, ready: bool) -> None:
+        """Wait if the loop is several batches ahead of the copies, or of the device. ``ready``: the next batch is there.
 
         Otherwise slots and device memory would grow without bound. An interrupt here loses nothing.
         """
         if len(self._sources) > self._most:
             self._sources.wait_until(self._most)
-        self._stager.hold_back()
+        self._stager.hold_back(ready=ready)
 
     def stage(self, delivers: Iterable[m.Deliver]) -> None:
         """Begin the copies of these batches, unless that was done. Errors are raised when the batch is asked for."""

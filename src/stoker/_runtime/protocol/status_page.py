@@ -11,6 +11,8 @@ import contextlib
 import mmap
 import os
 import tempfile
+from collections.abc import Iterable
+from typing import Any
 
 WORDS = 32
 ROW_BYTES = WORDS * 8
@@ -66,6 +68,11 @@ PROCESS_CPU_NS = 17
 AT_ONCE = 18
 """How many rows fetch threads are fetching; ROW and INDEX are of the oldest. 0 without such threads."""
 
+CACHE = 19
+"""The first of the ``CACHE_COUNTS`` words: what sample caches did in this worker since its start. Zeros without a cache. The
+parent's row has the sums of workers that are gone.
+"""
+
 # Phases
 IDLE = 0
 WORKING = 1
@@ -81,12 +88,34 @@ NO_EPOCH = 0
 """In the W_EPOCH word: busy, but not with a batch. Epochs count from 1."""
 
 
+CACHE_COUNTS = ("hits", "misses", "hit_bytes", "stored_bytes", "saved_ns", "passed")
+"""The counts of a cache, in the order of their words."""
+
+_CACHE_END = CACHE + len(CACHE_COUNTS)
+_NO_COUNTS = (0,) * len(CACHE_COUNTS)
 _MOST_INDEX = 1 << 62
 
 
 def index_word(index: object) -> int:
     """Return an index as the INDEX word can hold it."""
     return index if type(index) is int and 0 <= index < _MOST_INDEX else NO_INDEX
+
+
+def begin_task(row: Any, epoch: int, seq: int, attempt: int, part: int, now_ns: int) -> None:
+    """Show that a worker begins a task. Called by the writer of its row."""
+    row[ROW] = NO_ROW
+    row[INDEX] = NO_INDEX
+    row[W_EPOCH] = epoch
+    row[SEQ] = seq
+    row[ATTEMPT] = attempt
+    row[PART] = part
+    row[SINCE_NS] = now_ns
+    row[PHASE] = WORKING
+
+
+def cache_counts(rows: Iterable[Any]) -> tuple[int, ...]:
+    """Sum what caches did over rows of workers, in the order of ``CACHE_COUNTS``."""
+    return tuple(map(sum, zip(_NO_COUNTS, *(row[CACHE:_CACHE_END] for row in rows), strict=True)))
 
 
 class StatusPage:
@@ -97,6 +126,8 @@ class StatusPage:
         self._map = mmap.mmap(fd, ROW_BYTES * (MAX_WORKERS + 1))
         self._view = memoryview(self._map)
         self._words = self._view.cast("q")
+        self._rows = 0
+        self._last_counts = _NO_COUNTS
 
     @classmethod
     def create(cls) -> StatusPage:
@@ -109,11 +140,11 @@ class StatusPage:
         try:
             os.ftruncate(fd, ROW_BYTES * (MAX_WORKERS + 1))
             page = cls(fd)
+            page.control[PARENT_PID] = os.getpid()
+            page.control[FORMAT] = VERSION
         except BaseException:
             os.close(fd)
             raise
-        page.control[PARENT_PID] = os.getpid()
-        page.control[FORMAT] = VERSION
         return page
 
     @property
@@ -134,18 +165,32 @@ class StatusPage:
         return row[W_EPOCH], row[SEQ], row[ATTEMPT], row[PART]
 
     def clear(self, worker: int) -> None:
-        """Clear the row of a dead worker before its successor starts."""
-        row = self.row(worker)
+        """Clear the row of a dead worker before its successor starts. What its caches did is kept in the parent's row."""
+        self._rows = max(self._rows, worker + 1)
+        row, control = self.row(worker), self.control
+        for word in range(CACHE, _CACHE_END):
+            control[word] += row[word]
         for word in range(WORDS):
             row[word] = 0
+
+    def cache_counts(self) -> tuple[int, ...]:
+        """Sum what caches did in all workers whose rows were cleared before they started. In the parent, on any thread.
+
+        After ``close``, the sum is that of its end.
+        """
+        try:
+            return cache_counts([self.control, *map(self.row, range(self._rows))])
+        except ValueError:  # closed, perhaps by another thread meanwhile
+            return self._last_counts
 
     def close(self) -> None:
         """Close the mapping and the descriptor. Idempotent."""
         if self.fd < 0:
             return
+        self._last_counts = self.cache_counts()
         self._words.release()
         self._view.release()
         with contextlib.suppress(BufferError):  # a row is still in use; the mapping ends with it
             self._map.close()
-        os.close(self.fd)
-        self.fd = -1
+        fd, self.fd = self.fd, -1  # before it is closed: nobody may close that number twice
+        os.close(fd)

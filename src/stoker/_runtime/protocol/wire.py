@@ -132,6 +132,11 @@ def _struct(header: type[NamedTuple]) -> struct.Struct:
     return struct.Struct("<" + "".join(each.__metadata__[0] for each in types))
 
 
+COUNT = struct.Struct("<Q")
+REGION = struct.Struct("<QQ")
+"""Where a part's rows lie in the slot, as a count and (offset, bytes) each. Written behind the part, for a worker on another host.
+"""
+
 TASK = _struct(TaskHeader)
 RESULT = _struct(ResultHeader)
 MAX_TASK_BYTES = TASK.size + INLINE_BYTES

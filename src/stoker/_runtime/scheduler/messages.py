@@ -40,6 +40,7 @@ class WorkerLost(NamedTuple):
       unknown.
     - ``refused``: the system did not start it. The other workers, if any, continue without it.
     - ``left``: it left between two tasks, as asked. Nothing is lost with it.
+    - ``by_host``: it was lost with its host or the way there. That says nothing about its task, so it is blamed on nobody.
     """
 
     worker: int
@@ -53,6 +54,7 @@ class WorkerLost(NamedTuple):
     collating: bool = False
     refused: bool = False
     left: bool = False
+    by_host: bool = False
 
 
 class Planned(NamedTuple):

@@ -321,6 +321,7 @@ class Scheduler:
         if (
             story is None
             or story.state is not _D
+            or event.part >= len(story.results)
             or story.results[event.part] is not None
             or story.tasks[event.part].attempt != event.attempt
         ):
@@ -419,9 +420,11 @@ class Scheduler:
         if event.refused and self._workers and not self.policy.bound:
             self._target = min(self._target, len(self._workers))  # the other workers continue without it
             self._deaths.refused()
-        elif not event.expected and not self.closed:
+        elif not event.expected and not event.by_host and not self.closed:
             self._deaths.count(event)
-        hopeless = self._deaths.hopeless(event, has_task=self._task_is_open(event.claimed))
+        hopeless = ""
+        if not event.by_host:
+            hopeless = self._deaths.hopeless(event, has_task=self._task_is_open(event.claimed))
         if hopeless:
             if not self.finished:
                 self.finished = True
@@ -468,7 +471,7 @@ class Scheduler:
             if event.worker in self._streams.given_up:
                 return commands + self._void(story)
             writer_dead = key == event.claimed
-            worn_out = writer_dead and self._deaths.blame(story, task, event.row)
+            worn_out = writer_dead and not event.by_host and self._deaths.blame(story, task, event.row)
             if self.finished or worn_out:
                 commands += self._give_up(story, number, event)
             else:

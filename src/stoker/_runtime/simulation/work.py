@@ -39,6 +39,8 @@ class Work:
     """Bytes read from storage for a batch."""
     threads_gain: float | None = None
     """How much faster two threads made the samples than one (g). 2: the GIL does not matter. 1: it decides everything."""
+    keeps_batches: bool = False
+    """Whether ``collate_fn`` keeps the memory of its batches, or may do so: threads are no choice then."""
     start_ns: int | None = None
     """The time from a worker's start to its first batch, without making that batch."""
     slow_ns: tuple[int, ...] = ()

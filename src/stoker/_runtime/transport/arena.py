@@ -200,9 +200,9 @@ class Arena:
     def close(self) -> None:
         """Close the descriptor. Idempotent. Live leases stay valid and unmap with their last tensor."""
         with self._open:
-            if self.fd >= 0:
-                os.close(self.fd)
-                self.fd = -1
+            fd, self.fd = self.fd, -1  # first: after an interrupt nobody may close that number again
+            if fd >= 0:
+                os.close(fd)
         self._mappings.clear()
 
     def _fit_stride(self) -> None:

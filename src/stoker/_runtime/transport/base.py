@@ -118,6 +118,9 @@ class BatchWriter(Protocol):
     def write(self, obj: object) -> WrittenBatch:
         """Write the finished batch. The slot belongs to the parent as soon as the receipt is sent."""
 
+    def append(self, data: bytes) -> None:
+        """Write bytes behind the written batch, for a relay (``executors/ray``) that reads them there."""
+
     def held(self) -> bool:
         """Whether user code kept memory of the batch, which forbids reuse. Called after the worker dropped it."""
 

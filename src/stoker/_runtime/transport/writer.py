@@ -84,6 +84,12 @@ class SlotWriter:
         self._cursor = end
         return WrittenBatch(start, len(root), end)
 
+    def append(self, data: bytes) -> None:
+        """Write bytes behind the batch, at the next multiple of 8. Its receipt does not count them."""
+        start = -(-self._cursor // 8) * 8
+        self._ensure(start + len(data))
+        self._mapping.view[start : start + len(data)] = data
+
     def held(self) -> bool:
         """Whether anything in this process still holds memory of this slot. Ends the current batch."""
         self._anchor = None

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from stoker._runtime.protocol.status_page import (
     COLLATING,
     EPOCH,
@@ -30,9 +28,10 @@ from stoker._runtime.worker.bad_samples import (
     Envelope,
     FetchError,
 )
+from stoker._runtime.worker.cache_meter import CacheMeter
 from stoker._runtime.worker.collate_errors import explain_collation
 from stoker._runtime.worker.context import SlotMemory, current
-from stoker._runtime.worker.fetch import Fetcher
+from stoker._runtime.worker.fetch import Fetcher, fetcher_for
 from stoker._runtime.worker.fetch_threads import FetchThreads
 from stoker._runtime.worker.rng.per_sample import SampleRng
 from stoker._runtime.worker.rng.rng_use import RngUse
@@ -67,7 +66,8 @@ class BatchMaker:
 
     ``shared`` says that other threads draw from the same generators. ``inline`` asks to restore the generators after each
     batch. ``keeps_state`` asks to send the state of a stateful iterable dataset with every batch. ``resume`` is the state that
-    a lost worker left. Samples of a map-style dataset come from ``fetcher``; the default is a plain Fetcher.
+    a lost worker left. Samples of a map-style dataset come from ``fetcher``; the default is ``fetcher_for(spec)``.
+    ``watch`` is the executor's status view; without it nobody looks.
     """
 
     def __init__(
@@ -80,16 +80,19 @@ class BatchMaker:
         keeps_state: bool = False,
         resume: Resume | None = None,
         fetcher: Fetcher | None = None,
+        watch: StatusView | None = None,
     ) -> None:
         self.spec = spec
         self.worker = worker
-        self._watch = StatusView([0] * WORDS)
+        self._watch = StatusView([0] * WORDS) if watch is None else watch
         self._sample_rng = SampleRng(spec, worker, self._watch.here)
+        self._cache_meter = CacheMeter()
         self.seeder = _inline_seeder(spec) if inline else Seeder(spec, worker, shared=shared)
         self._by_sample = self.seeder.by_sample
         self._singly = True
         self._plain = False
-        self._fetcher = Fetcher(spec.dataset) if fetcher is None else fetcher
+        self._bare = False
+        self._fetcher = fetcher_for(spec) if fetcher is None else fetcher
         self._getitems = None if spec.iterable else self._fetcher.bind_batched()
         self._bad: list[BadSample] = []
         self._bad_filter: BadSampleFilter | None = None
@@ -119,21 +122,13 @@ class BatchMaker:
             self.fetch_threads = FetchThreads(spec, worker, self.seeder, self._watch)
         self._checks_rng_use = spec.warns_of_shared_rng and worker == 0
 
-    @property
-    def watch(self) -> StatusView:
-        """The status view of this maker; a private one until its executor sets another."""
-        return self._watch
-
-    @watch.setter
-    def watch(self, watch: StatusView) -> None:
-        self._watch = watch
-        self._sample_rng.here = watch.here
-        if self.fetch_threads is not None:
-            self.fetch_threads.watch = watch
-
     def unwatch(self) -> None:
-        """Nobody asks which row is being made. Where no code draws random numbers either, rows are fetched in one go."""
-        self._plain = not self.seeder.seeds and self._stream is None and self._bad_filter is None
+        """Nobody asks which row is being made. Where nothing is seeded either, rows are fetched in one go."""
+        self._plain = not self.seeder.seeds and not self._tells
+        self._bare = not self.seeder.draws and self.spec.auto_collation
+        self._singly = (
+            not self._bare
+        )  # looking up plain values is quick; if it is not, the first batch shows it
 
     def close(self) -> None:
         """End the fetch threads. A worker process need not call it: its threads end with it. Idempotent."""
@@ -158,6 +153,8 @@ class BatchMaker:
         """Return the batch of a whole ticket, in an Envelope if there are facts for the parent. Tensors are stacked in ``slot`` if
         given.
         """
+        if self._bare:
+            return self._make_barely(order)
         if not self._tells:
             return self._make(order, slot)
         self._bad.clear()
@@ -168,12 +165,19 @@ class BatchMaker:
         resume = self._stream.state() if self._stream is not None else None
         return Envelope(batch, tuple(self._bad), resume=resume) if self._bad or resume else batch
 
+    def _make_barely(self, order: BatchOrder) -> Any:
+        """The batch where no code of the user's runs: nothing draws, asks for a generator or counts."""
+        indices = _listed(order.indices)
+        return self._collate(self._rows(order, indices, 0, len(indices)), indices)
+
     def _make(self, order: BatchOrder, slot: SlotMemory | None) -> Any:
-        with self.seeder.kept():
+        kept = self.seeder.kept()
+        with kept, kept:
             outer = current.slot, current.sample_rng  # a dataset may iterate a loader of its own
-            current.slot, current.sample_rng = slot, self._sample_rng
-            self._sample_rng.begin(order)
             try:
+                current.slot, current.sample_rng = slot, self._sample_rng
+                self._sample_rng.begin(order)
+                self._cache_meter.began()
                 if self._stream is not None:
                     return self._collate(self._stream.batch(order), None)
                 if not self.spec.auto_collation:
@@ -184,8 +188,9 @@ class BatchMaker:
                     indices = _without_bad(indices, samples, self._bad)
                 return self._collate(samples, indices)
             finally:
-                self._sample_rng.end()
                 current.slot, current.sample_rng = outer
+                self._cache_meter.ended(self._watch.here)
+                self._sample_rng.end()
 
     def make_part(self, order: BatchOrder, slot: Any, agreed: int) -> PartRows:
         """Make the rows ``start`` to ``stop`` of a ticket, in the shared slot if their layout is the agreed one."""
@@ -198,9 +203,11 @@ class BatchMaker:
         self._bad.clear()
         outer, current.sample_rng = current.sample_rng, self._sample_rng
         self._sample_rng.begin(order)
+        self._cache_meter.began()
         try:
             samples = self._rows(order, indices, order.start, order.stop)
         finally:
+            self._cache_meter.ended(self._watch.here)
             self._sample_rng.end()
             current.sample_rng = outer
         self._collating()
@@ -458,8 +465,6 @@ def _listed(indices: Any) -> Sequence[Any]:
     """Return indices that can be sliced; batch samplers may yield any iterable."""
     if isinstance(indices, list | tuple):
         return indices
-    if isinstance(indices, torch.Tensor):
-        return list(indices)
     return list(indices)
 
 

@@ -76,6 +76,11 @@ def additions() -> dict[Any, Any] | None:
     return changed or None
 
 
+def is_stock() -> bool:
+    """Whether torch's collate map is as torch made it, apart from our entry: nothing in it keeps a sample as it is."""
+    return not additions()
+
+
 def is_default(collate_fn: Any) -> bool:
     """Whether ``collate_fn`` is torch's ``default_collate``."""
     return collate_fn is torch_collate.default_collate

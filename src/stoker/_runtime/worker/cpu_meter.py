@@ -83,9 +83,9 @@ class CpuMeter:
 
     def close(self) -> None:
         """Close the descriptor. A worker process need not: it ends with the process."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        fd, self._fd = self._fd, -1  # before it is closed: nobody may close that number twice
+        if fd >= 0:
+            os.close(fd)
 
     def _account(self) -> tuple[int, int]:
         try:

@@ -3,8 +3,9 @@
     single     fetch = fetcher.bind(); fetch(index)              rows of a batch, parts, threads, replacements, batch_size=None
     batched    fetch = fetcher.bind_batched(); fetch(indices)    datasets with ``__getitems__``
 
-A sample cache belongs here, as a subclass of ``Fetcher`` whose ``bind`` and ``bind_batched`` ask the cache first. Iterable
-datasets have no index; ``stream.py`` reads those.
+A ``stoker.cache`` keeps samples behind ``dataset[index]`` by itself. ``StoreFetcher`` saves a copy of each: it hands out samples
+that lie in the store, to torch's own collation, which copies them into the batch. Iterable datasets have no index; ``stream.py``
+reads those.
 """
 
 from __future__ import annotations
@@ -16,6 +17,14 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from torch.utils.data import Subset
+
+from stoker._runtime.cache.dataset import CachedDataset
+from stoker._runtime.cache.proving import draws
+from stoker._runtime.protocol.worker_spec import WorkerSpec
+from stoker._runtime.worker import collation
+from stoker._runtime.worker.context import current
+
+draws.sample_context = current
 
 
 class Fetcher:
@@ -43,6 +52,34 @@ class Fetcher:
     def bind_batched(self) -> Callable[[Any], Any] | None:
         """Return the dataset's ``__getitems__``; None when samples are fetched one by one. Called once, by the constructor."""
         return batch_getter(self._dataset)
+
+
+class StoreFetcher(Fetcher):
+    """Fetches samples of a cached dataset, or of a plain Subset of one, without copying them out of the store.
+
+    Only for torch's own collation: it copies every tensor and array and keeps none.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        super().__init__(dataset)
+        self._cached, self._indices = dataset, None
+        if type(dataset) is Subset:
+            self._cached, self._indices = dataset.dataset, dataset.indices
+
+    def bind(self) -> Callable[[Any], Any]:
+        fetch: Callable[[Any], Any] = self._cached.bind_views()
+        if self._indices is None:
+            return fetch
+        place = self._indices.__getitem__
+        return lambda index: fetch(place(index))
+
+
+def fetcher_for(spec: WorkerSpec) -> Fetcher:
+    """Return the fetcher for a worker's dataset: without a copy where torch's own collation makes one anyway."""
+    dataset = spec.dataset
+    inner = dataset.dataset if type(dataset) is Subset else dataset
+    copied = spec.own_collate and spec.auto_collation and not spec.collate_map and collation.is_stock()
+    return StoreFetcher(dataset) if type(inner) is CachedDataset and copied else Fetcher(dataset)
 
 
 _NOT_YET = object()

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
+from stoker._runtime.cache.counters import CacheCounters, adopt, counters
 from stoker._runtime.protocol.status_page import AT_ONCE, EPOCH, INDEX, ROW, WORDS, index_word
 from stoker._runtime.protocol.worker_spec import BatchOrder, WorkerSpec
 from stoker._runtime.worker import cpu_meter
@@ -60,7 +61,7 @@ class FetchThreads:
         self._spec = spec
         self._worker = worker
         self._seeder = seeder
-        self.watch = watch
+        self._watch = watch
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._jobs: SimpleQueue[FetchJob | None] = SimpleQueue()
@@ -92,7 +93,7 @@ class FetchThreads:
             self._jobs.put(job)
         for _ in range(count):
             self._done.get()
-        self.watch.here[AT_ONCE] = 0
+        self._watch.here[AT_ONCE] = 0
         if job.abandoned:
             raise Abandoned
         return job
@@ -112,7 +113,7 @@ class FetchThreads:
 
     def _start(self) -> bool:
         name = f"stoker-fetch-{len(self._threads)}"
-        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        thread = threading.Thread(target=self._run, args=(counters(),), name=name, daemon=True)
         try:
             thread.start()
         except RuntimeError:  # the system has no thread left: fewer will do
@@ -120,8 +121,9 @@ class FetchThreads:
         self._threads.append(thread)
         return True
 
-    def _run(self) -> None:
+    def _run(self, worker_counters: CacheCounters) -> None:
         here = [0] * WORDS
+        adopt(worker_counters)
         current.sample_rng = sample_rng = SampleRng(self._spec, self._worker, here)
         account = cpu_meter.open_account() if self._spec.metered else -1
         before = cpu_meter.read_account(account)
@@ -165,7 +167,7 @@ class FetchThreads:
 
     def _take(self, job: FetchJob) -> int:
         """Return the place of the next row to fetch; -1 when there is none."""
-        there = self.watch.there
+        there = self._watch.there
         with self._lock:
             if there is not None and there[EPOCH] != job.order.epoch and job.taken < len(job.indices):
                 job.stopped = job.abandoned = True
@@ -178,7 +180,7 @@ class FetchThreads:
             return place
 
     def _show(self, job: FetchJob) -> None:
-        here, oldest = self.watch.here, next(iter(job.in_progress), None)
+        here, oldest = self._watch.here, next(iter(job.in_progress), None)
         here[AT_ONCE] = len(job.in_progress)
         if oldest is not None:
             here[ROW], here[INDEX] = job.first + oldest, index_word(job.indices[oldest])

@@ -69,6 +69,15 @@ class PartRows:
         """Whether rows are missing."""
         return self.raw is not None and len(self.raw) < self.stop - self.start
 
+    def regions(self) -> list[tuple[int, int]]:
+        """Where its rows lie in the shared slot: (offset, bytes) of each column."""
+        found = []
+        for column in self.columns:
+            if column.dtype is not None:
+                row_bytes = column.dtype.itemsize * _product(column.shape)
+                found.append((column.offset + self.start * row_bytes, (self.stop - self.start) * row_bytes))
+        return [each for each in found if each[1]]
+
 
 class _Irregular(Exception):
     """Raised when rows cannot be placed."""

@@ -98,9 +98,9 @@ def measure_rate(kind: str, dataset: Any, workers: int, seconds: float, settle_s
         _settle(batches, 6 * workers, settle_s, settle_s + seconds)
         before = workers_cpu_usage()
         drained = _settle(batches, 2 * workers, 0.0, _DRAINING_S)  # what was made while nobody asked
-        laps = consume(batches.__next__, None, seconds=seconds, least=_FEWEST, limit_ns=NEVER_NS)
+        times = consume(batches.__next__, None, seconds=seconds, least=_FEWEST, limit_ns=NEVER_NS)
         after = workers_cpu_usage()
-    rows, spent = BATCH * len(laps.given_ns), (laps.ended_ns - laps.asked_ns[0]) / 1e9
+    rows, spent = BATCH * len(times.given_ns), (times.ended_ns - times.asked_ns[0]) / 1e9
     if before is None or after is None or not workers:
         return LoaderRate(first_s, rows, spent, None, None)
     made = rows + drained * BATCH

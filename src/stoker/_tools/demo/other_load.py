@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import psutil
 
-from stoker._record.machine import CounterReader
+from stoker._record.readings.machine import CounterReader
 
 
 class OtherLoad:

@@ -16,14 +16,17 @@ from stoker._tools.report.page.material import Material, ReportedRun
 from stoker._tools.report.verdict.verdict import judge
 from stoker.errors import RecordError
 
-_DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, ZeroDivisionError)
+_DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 """What an act's section raises for a result that lacks something."""
 
 
 def report(record: Any) -> Report:
     """Of a record, also one that was read from a file. Raises RecordError when it is damaged, or newer than this."""
     record = checked(record)
-    sections: list[Section] = []
+    try:
+        sections = [_opening(record)]
+    except _DAMAGE as error:
+        raise RecordError(f"this demo's record is damaged: {type(error).__name__}: {error}") from error
     headline = ""
     for name, entry in record["acts"].items():
         try:
@@ -40,7 +43,7 @@ def report(record: Any) -> Report:
         title="stoker demo",
         headline=headline or "Nothing was measured.",
         severity="",
-        sections=tuple(_distinct([_opening(record), *sections])),
+        sections=tuple(_distinct(sections)),
         raw={"demo": record},
     )
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from stoker._record import machine
+from stoker._record.readings import machine
 from stoker.errors import RecordError
 
 FORMAT = "stoker-demo"
@@ -60,7 +60,12 @@ def checked(data: Any) -> dict[str, Any]:
     acts = data.get("acts")
     if not isinstance(acts, dict) or not all(map(_is_performed, acts.values())):
         raise RecordError("this demo's record is damaged: its acts are not what they should be")
-    if not isinstance(data.get("machine"), dict) or not isinstance(data.get("seconds"), int | float):
+    seconds = data.get("seconds")
+    if (
+        not isinstance(data.get("machine"), dict)
+        or not isinstance(seconds, int | float)
+        or not 0 <= seconds < 1e9
+    ):
         raise RecordError(
             "this demo's record is damaged: it does not say on what it was made, or how long it took"
         )

@@ -13,12 +13,16 @@ from types import FrameType
 from typing import Any, cast
 
 from stoker._host.cpus import cpus
+from stoker._host.private_files import temporary_base
 from stoker._tools.demo import record
 from stoker._tools.demo.act import Act, ActContext, Tell
 from stoker._tools.demo.other_load import OtherLoad
 
-ACTS = ("scaling", "gap", "memory", "killed", "doctor", "tuner", "profile")
+ACTS = ("scaling", "gap", "cache", "memory", "killed", "doctor", "tuner", "profile", "ray")
 """By name, in their order: modules of ``_demo.acts``."""
+
+ASKED_FOR = frozenset({"ray"})
+"""Acts that run only when they are named: they need a package of their own, and start servers."""
 
 _LIMIT_S = (26.0, 150.0)
 """All acts together, quick and whole: the rest of 40 s and 3 minutes is for starting, and for the report."""
@@ -50,7 +54,7 @@ def perform(
     with (
         suppress(KeyboardInterrupt),
         _noting_ctrl_c(found),
-        tempfile.TemporaryDirectory(prefix="stoker-demo-") as folder,
+        tempfile.TemporaryDirectory(prefix="stoker-demo-", dir=temporary_base()) as folder,
     ):
         for number, (name, each) in enumerate(acts.items()):
             before_s, after_s = _split(list(wanted_s.values()), number)
@@ -112,7 +116,7 @@ def _split(seconds: Sequence[float], number: int) -> tuple[float, float]:
 def _scaled_progress(tell: Tell, title: str, before_s: float, own_s: float, all_s: float) -> Tell:
     """What an act tells, as a share of the whole demo."""
 
-    def told(what: str, share: float) -> None:
+    def report(what: str, share: float) -> None:
         tell(f"{title}: {what}" if what else title, (before_s + own_s * max(0.0, min(1.0, share))) / all_s)
 
-    return told
+    return report

@@ -17,7 +17,7 @@ from inspect import Parameter, cleandoc, signature
 from typing import Any
 
 from stoker._record.finding import SEVERITIES, Finding
-from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.host.machine import MachineFacts
 
 SECTIONS = ("What it finds", "Why it hurts", "Example", "Fix")
 _MODULE = re.compile(r"(?:.*\.)?(stk\d{3})_(\w+)")

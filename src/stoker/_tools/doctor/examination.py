@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,8 @@ from stoker._record.call_site import place
 from stoker._tools.doctor import probes
 from stoker._tools.doctor.catalogue import selected
 from stoker._tools.doctor.diagnosis import Diagnosis, diagnose
-from stoker._tools.doctor.facts import Missing, machine
+from stoker._tools.doctor.facts import Missing
+from stoker._tools.doctor.facts.host import machine
 from stoker._tools.doctor.facts.probe_failures import ProbeFailure, ProbeFailures
 from stoker._tools.sandbox.target import parts
 from stoker.errors import TargetError
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 _REPEATS = {"died": 2, "hung": 1, "ate memory": 1}
 """How often a probe is repeated without the sample that ended it, by what that costs."""
+_NOT_ASKED = "no Ray cluster was named: --ray"
+_CLUSTER_S = 20.0
+"""For the nodes of a Ray cluster, at least: a node starts a process for the question."""
 _IMPLIED = {"probe_failures": ("samples",)}
 """What has to be gathered for a fact that is a by-product."""
 
@@ -38,6 +42,7 @@ def doctor(
     num_workers: int | None = None,
     time_limit_s: float = 60.0,
     memory_limit_bytes: int | None = None,
+    ray: str | None = None,
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Examine a dataset or a loader, or only this machine.
@@ -53,6 +58,7 @@ def doctor(
         num_workers: Replaces the loader's own.
         time_limit_s: Seconds for the whole examination.
         memory_limit_bytes: Memory that a child process may use. None: half of what is available.
+        ray: The address of a Ray cluster that is to run the loader's workers, or "auto". Its nodes are asked, too.
         progress: Called with the name of the next fact, how many were gathered, and how many there will be.
 
     Raises:
@@ -60,22 +66,28 @@ def doctor(
         ValueError: A code does not exist.
     """
     checks = selected(select, ignore)
-    needed = {name for check in checks for name in (*check.needs, *check.welcomes)}
+    needed = {name for check in checks for name in (*check.needs, *check.welcomes)} - {"cluster"}
     for name in tuple(needed):
         needed.update(_IMPLIED.get(name, ()))
+    if ray is not None:
+        needed.update(("cluster", "paths"))
     if target is None:
-        return diagnose(checks, {"machine": machine.gather(), **_without_target(needed)})
+        facts = {"machine": machine.gather(), **_without_target(needed)}
+        facts["cluster"] = _cluster(ray, facts, time_limit_s)
+        return diagnose(checks, facts)
     at = place(1)
     needed.add("target")
     visit = _Examination(needed, progress, time.monotonic() + time_limit_s, memory_limit_bytes)
     interrupted = False
     try:
         visit.gather(target, batch_size, num_workers, at[0] if at else None)
+        visit.ask_cluster(ray)
     except KeyboardInterrupt:
         interrupted = True
     finally:
         visit.close()
     facts = visit.facts
+    facts.setdefault("cluster", Missing(_NOT_ASKED))
     for name in needed - facts.keys():
         facts[name] = Missing("interrupted")
     return replace(diagnose(checks, facts, subject=_described(target, facts)), interrupted=interrupted)
@@ -95,7 +107,7 @@ class _Examination:
         available = memory_available.room_bytes()
         self._limit_bytes = limit_bytes if limit_bytes is not None else available // 2 if available else None
         self._sandboxes: list[SandboxClient] = []
-        self._wards: dict[bool, SandboxClient] = {}
+        self._clients: dict[bool, SandboxClient] = {}
         self._avoid: set[int] = set()
         self._wrecked = ""
         self._probe_failures: list[tuple[str, ProbeFailure]] = []
@@ -132,6 +144,10 @@ class _Examination:
             self.facts["probe_failures"] = ProbeFailures(tuple(self._probe_failures))
         self._tell("")
 
+    def ask_cluster(self, address: str | None) -> None:
+        """Ask the nodes of a Ray cluster, with what the probes know. Without an address, note why there is no answer."""
+        self.facts["cluster"] = _cluster(address, self.facts, self._deadline - time.monotonic())
+
     def close(self) -> None:
         """End all sandboxes."""
         for each in self._sandboxes:
@@ -154,9 +170,9 @@ class _Examination:
 
     def _ready(self, *, alone: bool) -> SandboxClient:
         """A sandbox that lives: the one that forks its probes, or the one that runs them alone."""
-        found = self._wards.get(alone)
+        found = self._clients.get(alone)
         if found is None or not found.alive:
-            found = self._wards[alone] = self._open()
+            found = self._clients[alone] = self._open()
         return found
 
     def _gather(self, plan: probes.Plan, *, alone: bool, hazards: tuple[str, ...], can_load: bool) -> None:
@@ -243,6 +259,15 @@ class _Examination:
         if self._progress is not None:
             self._progress(name, self._done, len(self._plans) + 2)
         self._done += 1
+
+
+def _cluster(address: str | None, facts: Mapping[str, Any], left_s: float) -> Any:
+    """The fact about a Ray cluster. ``left_s`` bounds it, but the nodes get some seconds in any case."""
+    if address is None:
+        return Missing(_NOT_ASKED)
+    from stoker._tools.doctor.instruments.ray_cluster import ask_cluster
+
+    return ask_cluster(address, getattr(facts.get("paths"), "paths", ()), max(_CLUSTER_S, left_s))
 
 
 def _fact(name: str, answer: Answer, probe_failures: list[ProbeFailure]) -> Any:

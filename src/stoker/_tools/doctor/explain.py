@@ -18,9 +18,11 @@ from typing import Any
 from stoker._record.finding import Finding
 from stoker._tools.doctor.catalogue import catalogue, check_of
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts import machine
+from stoker._tools.doctor.facts.host import machine
 from stoker._tools.doctor.reading import clues, logs
 from stoker._tools.doctor.reading.recognition import NOTE_WEIGHT, WARNING_WEIGHT, FoundMark, signs
+from stoker._tools.doctor.reading.secrets import masked
+from stoker._tools.render.json_form import finding_form
 from stoker.errors import Coded
 
 PROCEDURE = (
@@ -58,7 +60,8 @@ class OtherMatch:
 class Explanation:
     """What a text is about. ``finding`` is None when nothing was recognised: ``procedure`` narrows it down then.
 
-    The finding's evidence is the line that gave it away, its advice the fix; ``numbers`` has the clues.
+    The finding's evidence is the line that gave it away, its advice the fix; ``numbers`` has the clues. Secrets in them are
+    hidden.
     """
 
     finding: Finding | None
@@ -86,19 +89,22 @@ class Explanation:
         return self.finding.code if self.finding else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, as ``stoker explain --json`` prints them."""
+        """Plain values, as ``stoker explain --json`` prints them; docs/json.md has the fields."""
         found = self.finding
+        told = (
+            [{**finding_form(found), "title": self.title or None, "prevented": self.prevented or None}]
+            if found
+            else []
+        )
         return {
+            "format": "stoker-explanation",
+            "version": 1,
             "recognised": found is not None,
             "code": self.code,
-            "title": self.title,
-            "severity": found.severity if found else None,
-            "evidence": found.evidence if found else None,
+            "findings": told,
             "line": self.line_number or None,
-            "fix": found.advice if found else None,
             "clues": dict(self.clues),
             "here": self.here or None,
-            "prevented": self.prevented or None,
             "also": [
                 {"code": each.code, "title": each.title, "line": each.line_number, "reason": each.reason}
                 for each in self.also
@@ -151,7 +157,7 @@ def explain_log(log: logs.Log, codes: tuple[str, ...] = ()) -> Explanation:
         return Explanation(
             None,
             also=_also(found, None),
-            clues=clues.gather(log, len(log.text)),
+            clues=_clues(log, len(log.text)),
             next="stoker doctor --bisect TARGET",
             procedure=PROCEDURE,
             whole=log.whole,
@@ -161,16 +167,17 @@ def explain_log(log: logs.Log, codes: tuple[str, ...] = ()) -> Explanation:
 
 def _explained(log: logs.Log, sign: FoundMark, others: list[FoundMark]) -> Explanation:
     check = check_of(sign.code)
-    told = clues.gather(log, sign.place)
+    told = _clues(log, sign.place)
+    line = masked(sign.line)
     if check is None:  # written by another version of stoker
         advice = (
             f"This version of stoker does not know {sign.code}: stoker explain --list shows what it knows."
         )
         return Explanation(
-            Finding(sign.code, "moderate", sign.line, advice), clues=told, next="stoker explain --list"
+            Finding(sign.code, "moderate", line, advice), clues=told, next="stoker explain --list"
         )
     finding = check.finding(
-        sign.line[:300],
+        line[:300],
         first_advice(check.sections["Fix"]),
         where=told.get("frame") or told.get("file"),
         numbers=dict(told),
@@ -189,6 +196,10 @@ def _explained(log: logs.Log, sign: FoundMark, others: list[FoundMark]) -> Expla
         else f"stoker explain {check.code}",
         whole=log.whole,
     )
+
+
+def _clues(log: logs.Log, place: int) -> dict[str, str]:
+    return {name: masked(text) for name, text in clues.gather(log, place).items()}
 
 
 def here(check: Check) -> str:

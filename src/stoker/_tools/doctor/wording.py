@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from stoker._tools.doctor.check import Mark
+
 LOADER = (
     r"DataLoader worker|DataLoaderIter|DataLoader\.\w|torch[\\/]utils[\\/]data[\\/](?:_utils[\\/])?\w+\.py(?!:\d+: \w*Warning)|"
-    r"stoker[\\/._]"
+    r"stoker[\\/._]|^(?: *|-{2,}> *\d+ +| *❱ *\d+ +[│ ]*)for [^\n]{1,120} in [^\n]{0,60}[Ll]oader\w*\b[^\n]{0,40}:"
 )
-"""A loader took part: a frame of its code, or its own words. Its mere name stands in progress bars, options and warnings too."""
+"""A loader took part: a frame of its code, its own words, or the line that iterates over it. Its mere name stands in progress
+bars, options and warnings too."""
 PIDS = r"\(pid(?:\(s\))?(?:[^)\n]{0,80}|[\d, ]{1,3000})\)"
 """The processes a message is about, of which there may be dozens; or what somebody wrote in their place."""
 IN_WORKER = r"in DataLoader worker process|_utils[\\/]worker\.py|in _worker_loop|_worker[\\/](?:main|maker|stream)\.py"
@@ -14,8 +17,27 @@ IN_WORKER = r"in DataLoader worker process|_utils[\\/]worker\.py|in _worker_loop
 FRAME = (
     r'File "[^"\n]{1,400}", line \d+|^File [^\n]{1,300}:\d+, in |^Cell In\[|^<ipython-input'
     r"|^-{2,}> ?\d+\b|^ {0,3}❱ ?\d+\b|^ ?[^\n]{1,300}\.py(?::\d+)? in [\w<]"  # notebooks of all ages, rich
+    r"|^[^\s\"][^\n:]{0,200}\.py:\d+: (?:in [\w<]+|[A-Z]\w+)?$"  # pytest
 )
 """There is a traceback: what is not in it did not take part."""
+_BENEATH = (
+    r"(?!(?:[^\n\"]{0,300}[\\/])?(?:multiprocessing[\\/]\w|torch[\\/](?:utils[\\/]data[\\/]|multiprocessing[\\/](?:reductions|queue)|"
+    r"_utils\.py|storage\.py)|(?:runpy|threading|pickle|queue|socket|selectors)\.py|h5py[\\/]\w+\.p)|<string>|<frozen|\")"
+)
+"""Not a file that multiprocessing and torch's loader run through."""
+OTHERS = (
+    rf'File "{_BENEATH}[^"\n]{{1,400}}", line \d+|^File {_BENEATH}[^\n"]{{1,300}}:\d+, in |^Cell In\[|^<ipython-input'
+    rf"|^ ?(?! *\d){_BENEATH}[^\n ]{{1,300}}\.py(?::\d+)? in [\w<]|^[^\s\"][^\n:]{{0,200}}\.py:\d+: (?:in [\w<]+|[A-Z]\w+)?$"
+)
+"""There are frames of something else than multiprocessing and torch's loader. A loader's start in a child, and the tail of a
+traceback, have none."""
+TRAINERS = (
+    r"(?:pytorch_lightning|lightning[\\/]pytorch)[\\/](?:trainer|loops)[\\/]|transformers[\\/]trainer\.py|"
+    r"accelerate[\\/]data_loader\.py|ultralytics[\\/]engine[\\/]trainer\.py"
+)
+"""A framework's training loop was running, which iterates over loaders."""
+RANKS = r"torch[\\/]multiprocessing[\\/]spawn\.py|launchers[\\/]multiprocessing\.py|ddp_spawn\.py"
+"""Processes of ranks were being started."""
 COLLATION = r"in \w*[Cc]ollat\w*|[\\/]collate\.py|\bcollate_fn\("
 """Samples were being put together: ``fetch.py`` stands in every traceback of a worker, what it calls does not."""
 FOREIGN = r"CUDA out of memory|OutOfMemoryError|CUDA error|NCCL|DistBackendError|ChildFailedError"
@@ -23,10 +45,25 @@ FOREIGN = r"CUDA out of memory|OutOfMemoryError|CUDA error|NCCL|DistBackendError
 NETWORK = r"urllib3|requests[\\/]|http[\\/]client\.py|aiohttp|botocore|s3fs|gcsfs|huggingface_hub|pymysql|psycopg|redis"
 """A connection to a server, which is none of the loader's."""
 STARTING = (
-    r"popen_(?:fork|spawn_\w+|forkserver)\.py|reduction\.py\", line \d+, in dump\b|in _launch\b|w\.start\(\)"
+    r"popen_(?:fork|spawn_\w+|forkserver)\.py(?!:\d+: \w*Warning)|"
+    r"reduction\.py(?:\", line \d+,|:\d+,?)? in dump\b|in _launch\b|w\.start\(\)|"
+    r"_Popen\(process_obj\)|multiprocessing[\\/]forking\.py"
 )
 """A process was being started."""
 FEEDING = r"multiprocessing[\\/]queues\.py\", line \d+, in _feed\b"
 """The thread of a queue was sending a batch."""
-POOLS = r"multiprocessing[\\/]pool\.py|concurrent[\\/]futures|joblib[\\/]|loky|billiard|celery"
+POOLS = r"multiprocess(?:ing)?[\\/]pool\.py|concurrent[\\/]futures|joblib[\\/]|loky|billiard|celery|(?:Spawn|Fork)Pool|pathos[\\/]"
 """Other ways to have processes."""
+
+
+def by_a_loader(pattern: str, *, weight: int, never: tuple[str, ...] = ()) -> tuple[Mark, ...]:
+    """Marks of what is raised while a process is started, where a loader starts it.
+
+    A loader's frames say so, or a training loop's. Where only multiprocessing's frames are left, or none, nothing speaks
+    against it.
+    """
+    return (
+        Mark(pattern, also=(LOADER, STARTING), never=never, weight=weight),
+        Mark(pattern, also=(TRAINERS, STARTING), never=(*never, RANKS, POOLS), weight=weight - 2),
+        Mark(pattern, never=(*never, OTHERS, FEEDING, POOLS), weight=12),
+    )

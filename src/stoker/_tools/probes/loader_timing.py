@@ -22,7 +22,7 @@ NEVER_NS = 1 << 62
 
 
 @dataclass(slots=True)
-class Laps:
+class CallTimes:
     """When batches were asked for and when they came; one more moment at the end, when the last step was over."""
 
     asked_ns: list[int] = field(default_factory=list)
@@ -53,14 +53,14 @@ def consume(
     limit_ns: int,
     burst: int = 1,
     alive: Callable[[], None] = lambda: None,
-) -> Laps:
+) -> CallTimes:
     """Take batches until both ``seconds`` are over and ``least`` have come, or the clock says ``limit_ns``; at least one.
 
     StopIteration ends it before. With ``burst`` so many are taken back to back, and then their steps are done.
     ``alive`` is called now and then.
     """
-    laps = Laps()
-    asked, given = laps.asked_ns, laps.given_ns
+    times = CallTimes()
+    asked, given = times.asked_ns, times.given_ns
     now_ns = _clock()
     enough_ns, look_ns = now_ns + int(seconds * 1e9), now_ns + _LOOK_NS
     while True:
@@ -86,8 +86,8 @@ def consume(
             alive()
             look_ns = now_ns + _LOOK_NS
         if (now_ns >= enough_ns and len(asked) >= least) or now_ns >= limit_ns:
-            laps.ended_ns = now_ns
-            return laps
+            times.ended_ns = now_ns
+            return times
 
 
 def may_have_children() -> None:

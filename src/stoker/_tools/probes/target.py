@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from typing import Any, NamedTuple
 
@@ -55,3 +56,48 @@ def has_own_collate(loader: Any) -> bool:
     from torch.utils.data._utils.collate import default_collate, default_convert
 
     return loader.collate_fn not in (default_collate, default_convert)
+
+
+def imported_at(made: Site) -> str | None:
+    """The line that imports DataLoader by its name into the file that makes a loader, "train.py:3"; None without one."""
+    try:
+        with open(made.path, "rb") as file:
+            tree = ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError):
+        return None
+    lines = [
+        each.lineno
+        for each in ast.walk(tree)
+        if isinstance(each, ast.ImportFrom) and any(alias.name == "DataLoader" for alias in each.names)
+    ]
+    return str(Site(made.file, min(lines))) if lines else None
+
+
+def kept_arguments(loader: Any) -> tuple[str, ...]:
+    """What a call that makes such a loader has to say beside its setting. Objects stand by the argument's name."""
+    from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+
+    sampler, batches = getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)
+    found = []
+    if batches is not None and type(batches) is not BatchSampler:
+        found.append("batch_sampler=batch_sampler")
+    elif (
+        type(sampler) is RandomSampler
+        and not sampler.replacement
+        and len(sampler) == length_of(loader.dataset)
+    ):
+        found.append("shuffle=True")
+    elif isinstance(sampler, RandomSampler) or (
+        type(sampler) is not SequentialSampler and not hasattr(type(loader.dataset), "__iter__")
+    ):
+        found.append("sampler=sampler")
+    if getattr(loader, "drop_last", False):
+        found.append("drop_last=True")
+    if has_own_collate(loader):
+        found.append("collate_fn=collate_fn")
+    found += [
+        f"{name}={name}"
+        for name in ("worker_init_fn", "generator")
+        if getattr(loader, name, None) is not None
+    ]
+    return tuple(found)

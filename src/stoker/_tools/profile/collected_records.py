@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker._record import journal, machine
+from stoker._record import journal
 from stoker._record.merge_loaders import merged
+from stoker._record.readings import machine
 from stoker._record.schema import LoaderRecord, Run, RunRecord
 from stoker._tools.profile import left_to_torch
 from stoker._tools.profile.supervisor import ScriptExit
@@ -42,9 +43,9 @@ def gather(folder: Path, outcome: ScriptExit, argv: Sequence[str]) -> CollectedR
     run = record.run
     run.pid, run.argv = outcome.pid, list(argv)
     run.exit, run.ended = outcome.text, outcome.code >= 0
-    left = {
-        line for path in folder.glob(f"*{left_to_torch.SUFFIX}") for line in path.read_text().splitlines()
-    }
+    _tell_apart(record.loaders)
+    notes = [path.read_text(errors="replace") for path in folder.glob(f"*{left_to_torch.SUFFIX}")]
+    left = {line for note in notes for line in note.splitlines()}
     return CollectedRecord(record, unreadable, ranks, sorted(left))
 
 
@@ -81,6 +82,32 @@ def _one(found: Sequence[RunRecord]) -> RunRecord:
         record.loaders = merged(record.loaders)
         whole.append(record)
     return journal.merged(whole)
+
+
+def _tell_apart(loaders: Sequence[LoaderRecord]) -> None:
+    """Loaders that nobody named, of one dataset class and line: a helper function made them. Their order tells them apart,
+    or else a number."""
+    groups: dict[tuple[str, str, str | None], list[LoaderRecord]] = {}
+    for each in loaders:
+        groups.setdefault((each.name, each.dataset, each.site), []).append(each)
+    for (name, dataset, _), group in groups.items():
+        if len(group) < 2:
+            continue
+        plain, _, rank = name.partition(", rank ")
+        if plain == "loader":
+            plain = f"loader of {dataset.removeprefix('__main__.')}"
+        orders = [_order(each) for each in group]
+        for number, (each, order) in enumerate(zip(group, orders, strict=True), 1):
+            told = order if orders.count(order) == 1 else f"number {number}"
+            each.name = f"{plain}, {told}" + (f", rank {rank}" if rank else "")
+
+
+def _order(loader: LoaderRecord) -> str:
+    option = loader.options.get("sampler")
+    sampler = str(option.value) if option is not None else ""
+    return {"RandomSampler": "shuffled", "SequentialSampler": "in order"}.get(
+        sampler, sampler or "no sampler"
+    )
 
 
 def _empty(outcome: ScriptExit) -> RunRecord:

@@ -6,23 +6,24 @@ import contextlib
 import logging
 import os
 
+from stoker._host.private_files import open_append
 from stoker._record import journal
 
 SUFFIX = ".left.txt"
 
 _log = logging.getLogger("stoker")
-_told: set[tuple[str, str]] = set()
+_reported: set[tuple[str, str]] = set()
 
 
 def leave(cls: type, why: str) -> None:
     """Loaders of this class stay torch's. Said once per class and process."""
     name = f"{cls.__module__}.{cls.__qualname__}"
-    if (name, why) in _told:
+    if (name, why) in _reported:
         return
-    _told.add((name, why))
+    _reported.add((name, why))
     line = f"loaders of {name} stay torch's: {why}"
     _log.warning("%s", line)
     folder = journal.sink_from_environment()
     if folder is not None:
-        with contextlib.suppress(OSError), open(folder / f"{os.getpid()}{SUFFIX}", "a") as file:
+        with contextlib.suppress(OSError), open(open_append(folder / f"{os.getpid()}{SUFFIX}"), "a") as file:
             file.write(line + "\n")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from stoker._record.finding import Finding
 from stoker._tools.render.section import Chart, Code, Part, Prose, Remark, Report, Section, SideBySide, Table
 
 FORMAT = "stoker-report"
@@ -35,22 +36,36 @@ def as_json(report: Report) -> dict[str, Any]:
 def plain(value: Any, *, most_items: int | None = None, longest_text: int | None = None) -> Any:
     """What JSON can say of a value: numbers that are none become null. "…" shows where items or text were cut."""
 
-    def told(inner: Any) -> Any:
+    def bounded(inner: Any) -> Any:
         return plain(inner, most_items=most_items, longest_text=longest_text)
 
     if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: told(getattr(value, each.name)) for each in fields(value)}
+        return {each.name: bounded(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):
-        found = {str(key): told(each) for key, each in list(value.items())[:most_items]}
+        found = {str(key): bounded(each) for key, each in list(value.items())[:most_items]}
         return found if len(value) <= (most_items or len(value)) else {**found, "…": f"{len(value)} in all"}
     if isinstance(value, list | tuple | set | frozenset):
-        items = [told(each) for each in list(value)[:most_items]]
+        items = [bounded(each) for each in list(value)[:most_items]]
         return items if len(items) == len(value) else [*items, f"… {len(value)} in all"]
     if isinstance(value, str):
         return value if longest_text is None or len(value) <= longest_text else value[:longest_text] + "…"
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, bool | int) else repr(value)
+
+
+def finding_form(finding: Finding) -> dict[str, Any]:
+    """The fields that a finding has in every document: of the doctor, of a verdict, of an explanation (docs/json.md)."""
+    return {
+        "code": finding.code,
+        "severity": finding.severity,
+        "evidence": finding.evidence,
+        "advice": finding.advice,
+        "edit": plain(finding.edit),
+        "gain": plain(finding.gain),
+        "where": finding.where,
+        "numbers": plain(dict(finding.numbers)),
+    }
 
 
 def _section(section: Section) -> dict[str, Any]:
@@ -66,8 +81,8 @@ def _part(part: Part) -> dict[str, Any]:
         case Table():
             return {"kind": "table", **_table(part)}
         case Chart():
-            told = {"id": part.id, "title": part.title, "summary": part.summary}
-            return {"kind": "chart", **told, "table": _table(part.table)}
+            head = {"id": part.id, "title": part.title, "summary": part.summary}
+            return {"kind": "chart", **head, "table": _table(part.table)}
         case Remark():
             said = {
                 "code": part.code,

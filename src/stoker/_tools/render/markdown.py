@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from html import escape
 
 from stoker._tools.render.section import Chart, Code, Part, Prose, Remark, Report, SideBySide, Table
+from stoker._tools.render.terminal import cleaned
 
 _MARKS = {"high": "🔴", "moderate": "🟠", "low": "🟡", "none": "🟢"}
 _SPECIAL = re.compile(r"([\\*_\[\]#|~$!])")
@@ -30,12 +31,12 @@ def render(report: Report) -> str:
 
 def escaped(text: str) -> str:
     """Text that means itself, on one line: what Markdown and HTML would read otherwise is escaped."""
-    return _LITERAL.sub(r"\\\1", _flat(text)).replace("&", "&amp;")
+    return _LITERAL.sub(r"\\\1", cleaned(_flat(text))).replace("&", "&amp;")
 
 
 def code(text: str) -> str:
     """As code, whatever backticks are in it."""
-    flat = " ".join(text.split("\n"))
+    flat = cleaned(" ".join(text.split("\n")))
     fence = _fence(flat, 1)
     return f"{fence} {flat} {fence}" if "`" in flat else f"{fence}{flat}{fence}"
 
@@ -47,7 +48,7 @@ def _rendered(report: Report, rows: int) -> str:
         lines += ["", f"### {_text(section.title)}", ""]
         for part in section.parts:
             lines += _part(part, rows, folded=section.id not in _OPEN)
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+    return re.sub(r"\n{3,}", "\n\n", cleaned("\n".join(lines))).strip()
 
 
 def _part(part: Part, rows: int, folded: bool) -> Iterator[str]:

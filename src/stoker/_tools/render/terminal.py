@@ -62,7 +62,7 @@ def show(
 
 def text_of(lines: Iterable[Line]) -> str:
     """The plain text of lines, without a newline at its end."""
-    return "\n".join(line.text for line in lines)
+    return cleaned("\n".join(line.text for line in lines))
 
 
 def section(name: str, lines: list[Line], width: int) -> list[Line]:
@@ -130,9 +130,14 @@ def width_of(file: TextIO | None, narrowest: int) -> int:
     return max(narrowest, min(WIDEST, columns))
 
 
+def cleaned(text: str) -> str:
+    """Without what would steer a terminal: a name in a record or an error's text may hold it, and a file may be shown on one."""
+    return _STEERING.sub("", text)
+
+
 def encodable(text: str, file: TextIO) -> str:
-    """The text, or what the file's encoding can say of it; without what would steer a terminal, which an error's text may hold."""
-    text = _STEERING.sub("", text)
+    """The text, or what the file's encoding can say of it; without what would steer a terminal."""
+    text = cleaned(text)
     encoding = getattr(file, "encoding", None) or "utf-8"
     try:
         text.encode(encoding)

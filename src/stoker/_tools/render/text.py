@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from stoker._tools.render.section import Chart, Code, Part, Prose, Remark, Report, SideBySide, Table
-from stoker._tools.render.terminal import WIDEST, width_of
+from stoker._tools.render.terminal import WIDEST, cleaned, width_of
 
 NARROWEST = 60
 _NARROWEST_COLUMN = 12
@@ -30,7 +30,7 @@ def render(report: Report, width: int = WIDEST) -> str:
         lines += ["", *_wrapped(section.title, width), "-" * min(width, len(_flat(section.title)))]
         for part in section.parts:
             lines += _part(part, width)
-    text = "\n".join(line.rstrip() for line in lines)
+    text = cleaned("\n".join(line.rstrip() for line in lines))
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n")
 
 

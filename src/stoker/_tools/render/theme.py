@@ -46,6 +46,9 @@ COLOURS: dict[str, tuple[str, str]] = {
 }
 """By name: on light and on dark ground. Series are told apart by those who cannot tell red from green, and by lightness."""
 
+ON_ANY_GROUND = {"none": "#2e8b57", "low": "#4a7fb5", "moderate": "#c77700", "high": "#d64545"}
+"""The severities in a notebook, whose ground is not known: they stand out on white and on black."""
+
 SERIES = tuple(name for name in COLOURS if name.startswith("series-"))
 """The category range, in its order."""
 

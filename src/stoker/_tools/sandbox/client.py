@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Iterable, Mapping
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import stoker
+from stoker._host.private_files import temporary_folder
 from stoker._record.finding import size
 from stoker._tools.sandbox import progress_page, server, user_stacks
 from stoker._tools.sandbox.child import LENGTH, complete
@@ -301,7 +301,7 @@ def refusal(target: str, answer: Answer, output: str) -> TargetError:
 def _folder() -> str:
     """A place for the sockets of multiprocessing: workers that are killed cannot remove theirs. "" where there is none."""
     try:
-        folder = tempfile.mkdtemp(prefix="stoker-doctor-")
+        folder = temporary_folder("stoker-doctor-")
     except OSError:
         return ""
     if len(folder) < _LONGEST_FOLDER:

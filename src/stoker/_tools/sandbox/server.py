@@ -170,7 +170,7 @@ def _tidy() -> None:
 
 def _calm() -> None:
     """One thread per native pool, as in a worker: those of OpenMP do not survive the fork."""
-    from stoker._runtime.worker.process_setup import single_thread
+    from stoker._runtime.worker.process.process_setup import single_thread
 
     single_thread()
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from stoker._record.causes.thresholds import NOT_DATA
-from stoker._record.run_page.summary import RECENT_NS, Blamed, LastEvent, SlowSample, Summary, Sums
+from stoker._record.run_page.summary import RECENT_NS, Blamed, CacheSums, LastEvent, SlowSample, Summary, Sums
 from stoker._tools.top.processes import LoaderSeen, PoolSeen, ProcessScan, WorkerSeen
 from stoker.arguments import executor_kind
 
@@ -90,6 +90,8 @@ class LoaderLive:
     stalls: int | None = None
     bad_samples: int | None = None
     slowest: list[SlowSample] = field(default_factory=list)
+    cache: CacheSums | None = None
+    """What sample caches did over the whole run; None: none is used, or its stoker does not tell."""
     event: LastEvent | None = None
     event_ago_s: float | None = None
     workers: list[WorkerLive] = field(default_factory=list)
@@ -150,6 +152,9 @@ def _describe(told: LoaderLive, summary: Summary, at_ns: int) -> None:
     ):  # fmt: skip
         setattr(told, name, summary.get(name, getattr(told, name)))
     told.num_workers = summary.get("workers", told.num_workers)
+    cache = summary.get("cache")
+    if cache is not None:
+        told.cache = CacheSums(**{name: int(cache[name]) for name in CacheSums.__annotations__})  # type: ignore[typeddict-item,literal-required]
     if told.event is not None:
         told.event_ago_s = max(0, at_ns - told.event["at_ns"]) / 1e9
 

@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from stoker._runtime.simulation import limits, predictions, scaling_law
+from stoker._runtime.simulation.cache_forecast import CacheForecast
 from stoker._runtime.simulation.point import Point
 from stoker._runtime.simulation.setting import Setting
 from stoker._tools.tune.edits import edits
 from stoker._tools.tune.knobs.multiprocessing_context import start_sentence
 from stoker._tools.tune.model import verdict
+from stoker._tools.tune.model.cache import cache_forecast, cache_gain
 from stoker._tools.tune.model.prior import predict
 from stoker._tools.tune.model.regime import Regime, regime
 from stoker._tools.tune.result import Tuning
@@ -55,6 +57,7 @@ class AnswerBuilder:
             most=known.most_reason if known is not None else "",
             capped=known is not None and chosen.kind.processes and chosen.workers >= known.edge,
             crowded=race is not None and race.crowded,
+            foreign_cpus=None if race is None else race.foreign_cpus,
             stream=target is not None and target.stream,
             asks_worker=target is None or target.asks_worker,
             batches=target.batches if target is not None else None,
@@ -64,6 +67,7 @@ class AnswerBuilder:
             failure=search.failure,
         )
         said = verdict.say(case)
+        cache, saved = self._cache(chosen) if whole else (None, None)
         typed = edits(target, chosen) if target is not None else ()
         return Tuning(
             target=self._name,
@@ -96,7 +100,20 @@ class AnswerBuilder:
             file=target.file if target is not None else None,
             line=target.line if target is not None else None,
             failure=search.failure,
+            cache=cache,
+            cache_gain=saved,
         )
+
+    def _cache(self, chosen: Setting) -> tuple[CacheForecast | None, float | None]:
+        """What a cache would gain beside the chosen setting, and how much. (None, None): nothing to speak of."""
+        search = self._search
+        if search.work is None or search.sample_parts is None or search.target is None:
+            return None, None
+        found = cache_forecast(search.work, search.host, search.sample_parts, search.target.samples)
+        if found is None:
+            return None, None
+        gain = cache_gain(found, chosen, search.host, search.work, search.demand)
+        return (None, None) if gain is None else (found, gain)
 
     def _safe(self) -> Setting:
         search = self._search

@@ -20,7 +20,7 @@ from stoker._tools.tune.comparison import Comparison, Lane
 from stoker._tools.tune.facts import Likeness, Target
 from stoker._tools.tune.model.block import Block
 from stoker._tools.tune.model.race import RUNQ
-from stoker._tools.tune.model.standings import CountedBlock, Standings
+from stoker._tools.tune.model.standings import NEIGHBOUR, CountedBlock, Standings
 from stoker._tools.tune.safety import bounds_of, this_host
 from stoker._tools.tune.session import ProbeLost, TuneSession, ask_host, block_trial, find_step
 from stoker._tools.tune.tuning import tune
@@ -193,6 +193,7 @@ class _BenchRun:
         return Comparison(
             target=self._name,
             batch_size=None if target is None else target.batch_size,
+            kept=() if target is None else target.kept,
             lanes=tuple(lanes),
             verdict=said(lanes, standings)
             if not self.failure
@@ -324,9 +325,9 @@ def calm(counted: Sequence[CountedBlock]) -> list[CountedBlock]:
 
 
 def crowded(counted: Sequence[CountedBlock], host: Host) -> tuple[str, ...]:
-    """A warning if other programs left no CPU idle."""
+    """A warning if other programs used CPUs."""
     known = [each.block.foreign_cpus for each in counted if each.block.foreign_cpus is not None]
-    if not known or median(known) <= max(0.5, host.machine_cpus - 1):
+    if not known or median(known) < NEIGHBOUR:
         return ()
     return (
         f"Other programs used {median(known):.1f} of {host.machine_cpus} CPUs meanwhile: an idle machine gives other numbers.",

@@ -43,6 +43,8 @@ class Comparison:
     lanes: tuple[Lane, ...]
     verdict: str
     """The result in one sentence."""
+    kept: tuple[str, ...] = ()
+    """Arguments of the target that no setting changes, as one would type them: "shuffle=True"."""
     tuned_by: str = ""
     """The source of the tuned setting: "given", "profile of 2026-11-16 16:40 UTC", "tuned now", "assumed"."""
     alike: bool | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stoker._record.finding import Edit
 from stoker._runtime.simulation.setting import Setting
 from stoker._tools.tune import knobs
@@ -42,16 +44,19 @@ def edits(target: Target, recommended: Setting) -> tuple[Edit, ...]:
         found.append(Edit("", ", ".join(f"{name}={written[name]}" for name in gone), target.site, "argument"))
     if recommended.engine == "stoker" and target.setting.engine == "torch":
         switch = Edit(
-            "from stoker import DataLoader", "from torch.utils.data import DataLoader", target.site, "import"
+            "from stoker import DataLoader",
+            "from torch.utils.data import DataLoader",
+            target.imported,
+            "import",
         )
         found.append(switch)
     return tuple(found)
 
 
-def call(setting: Setting, batch_size: int | None, name: str = "dataset") -> str:
-    """A call that makes a loader with this setting."""
+def call(setting: Setting, batch_size: int | None, name: str = "dataset", *, kept: Sequence[str] = ()) -> str:
+    """A call that makes a loader with this setting, and with the arguments ``kept``."""
     size = [] if batch_size is None else [f"batch_size={batch_size}"]
-    arguments = ", ".join([*size, *(_typed(each, setting) for each in setting.arguments())])
+    arguments = ", ".join([*size, *kept, *(_typed(each, setting) for each in setting.arguments())])
     return f"{'stoker' if setting.engine == 'stoker' else 'torch.utils.data'}.DataLoader({name}, {arguments})"
 
 

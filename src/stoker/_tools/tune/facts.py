@@ -40,9 +40,15 @@ class Target:
     """The number of further loaders of the target."""
     line: int | None = None
     """The line of ``site``."""
+    samples: int | None = None
+    """The dataset's length; None for streams."""
     key: str = ""
     """The dataset's key (``_record/dataset_identity.py``), taken before a sample was made."""
     dataset_class: str = ""
+    imported: str | None = None
+    """Where the file of ``site`` imports DataLoader by its name: "train.py:3". None: it does not, or nobody knows the file."""
+    kept: tuple[str, ...] = ()
+    """The loader's arguments that no setting changes, as one would type them: "shuffle=True"."""
     written: tuple[tuple[str, str], ...] = ()
     """The loader's current arguments that a setting may change, as one would type them: ("num_workers", "4")."""
 

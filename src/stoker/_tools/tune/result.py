@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stoker._record.finding import Edit
+from stoker._runtime.simulation.cache_forecast import CacheForecast
 from stoker._runtime.simulation.point import Interval, Point
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
@@ -61,6 +62,11 @@ class Tuning:
     """The file of the profile for ``num_workers="auto"``; "" if none was saved."""
     failure: str = ""
     """The reason in a line if the tuning could not be done as asked; ``recommended`` is then the best safe answer."""
+
+    cache: CacheForecast | None = None
+    """What a sample cache would gain beside the recommended setting; None: nothing, it does not fit, or it was not measured."""
+    cache_gain: float | None = None
+    """Share of the time between two batches that it saves from the second epoch on."""
 
     @property
     def changed(self) -> bool:

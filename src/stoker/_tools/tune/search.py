@@ -10,6 +10,7 @@ from typing import Protocol
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Work
 from stoker._tools.tune.facts import Target
+from stoker._tools.tune.instruments.sample_parts import SampleParts
 from stoker._tools.tune.knobs.multiprocessing_context import StartTrial, chosen_start, try_starts
 from stoker._tools.tune.model import candidates, verdict
 from stoker._tools.tune.model.block import Block
@@ -32,6 +33,8 @@ _MORE_SHARE = 0.12
 _STARTS_S = 25.0
 """Start methods are not tried with less time left: a fork server that imports torch takes seconds."""
 _HEADSPACE_S = 1.5
+_PARTS_S, _PARTS_SHARE, _PARTS_LEAST_S = 1.0, 0.04, 0.2
+"""The time for looking at what a cache could keep: a share of what is left, at most, and at least."""
 _HANG_S = 15.0
 """A block without a sign of life for so long hangs, or is too slow to measure."""
 _WAITS = 0.015
@@ -91,6 +94,8 @@ class Search:
         self.untried: tuple[Setting, ...] = ()
         """Settings that may be better, but for which there was no time."""
         self.notes: list[str] = []
+        self.sample_parts: SampleParts | None = None
+        """What of a sample's work a cache could keep; None: not looked, or it cannot be told."""
         self._closed: set[Setting] = set()
 
     @property
@@ -98,8 +103,8 @@ class Search:
         """Seconds since it began."""
         return self._session.spent_s
 
-    def run(self) -> None:
-        """Run the whole search. Raises TargetError. KeyboardInterrupt passes through, and the results so far stay."""
+    def watch(self) -> bool:
+        """Load the target, watch one worker, and measure the step: no setting is tried. Raises TargetError. Whether it worked."""
         self._progress("loading the target")
         self.target = self._session.open()
         if self.target.others:
@@ -112,16 +117,23 @@ class Search:
         self._look_at_host()
         if self._session.left_s < _LEAST_S:
             self._give_up("budget", "the budget was spent on loading the target")
-            return
+            return False
         self._progress("watching one worker")
         if not self._watch_one_worker():
-            return
+            return False
         self._progress("measuring the step")
         self._measure_demand()
+        return True
+
+    def run(self) -> None:
+        """Run the whole search. Raises TargetError. KeyboardInterrupt passes through, and the results so far stay."""
+        if not self.watch():
+            return
         if self._session.left_s < _LEAST_S:
             self._give_up("budget", "the budget was spent before two settings could be compared")
             return
         if self._is_worth_it():
+            self._look_at_samples()
             self._compare()
 
     def _give_up(self, stopped: str, failure: str) -> None:
@@ -158,6 +170,19 @@ class Search:
             some = f"{len(bad)} samples" if len(bad) > 1 else f"sample {bad[0]}"
             self.notes.append(f"Left out: {some} ({self.work.bad_text}).")
         return True
+
+    def _look_at_samples(self) -> None:
+        """For the forecast of a cache, which is left out if this fails."""
+        seconds = min(_PARTS_S, _PARTS_SHARE * self._session.left_s)
+        if seconds < _PARTS_LEAST_S or self.target is None or self.target.stream:
+            return
+        self._progress("what a cache could keep")
+        try:
+            self.sample_parts = self._session.ask(
+                "cache", limit_s=_HANG_S, within_s=10 * seconds, trial={"seconds": seconds}
+            )
+        except ProbeLost:
+            return
 
     def _can_retry(self, error: ProbeLost) -> bool:
         """Whether the probe can be tried again without the sample that ended it."""
@@ -213,8 +238,8 @@ class Search:
         seen = min(self.ceiling, stall)
         fine = self.ceiling < CEILING or (stall < _WAITS and self.ceiling < _BESIDE)
         if race.crowded and seen < _CROWDED:  # it waits for CPUs that other programs use; alone it would not
-            told_ns = predict(baseline, self.host, self.work, self.demand).interval_ns
-            fine = fine or 1 - step_ns / told_ns < CEILING
+            predicted_ns = predict(baseline, self.host, self.work, self.demand).interval_ns
+            fine = fine or 1 - step_ns / predicted_ns < CEILING
         if fine:
             self.ceiling = seen if self.ceiling >= CEILING else self.ceiling
             self.stopped = "not the bottleneck"

@@ -55,7 +55,8 @@ def _another_dataset(one: VerifiedRun, two: VerifiedRun) -> str:
 
 
 def _dataset(name: str, length: int | None) -> str:
-    return f"{name.rpartition('.')[2]} " + ("without a length" if length is None else f"of {length} samples")
+    name = name.rpartition(".")[2].replace("{", "{{").replace("}", "}}")  # the text is a template
+    return f"{name} " + ("without a length" if length is None else f"of {length} samples")
 
 
 def _other_ranks(one: list[RankEpoch], two: list[RankEpoch]) -> tuple[Level, str, str]:

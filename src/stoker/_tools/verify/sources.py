@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stoker._host import bounded_json
 from stoker._receipt import receipt_file
 from stoker._receipt.data_receipt import DataReceipt
 from stoker._record.schema import FORMAT
@@ -57,7 +57,9 @@ def _read(path: Path) -> ReceiptSource:
 def _files(path: Path) -> list[Path]:
     """The files with receipts: of a folder, or beside a run record."""
     if path.is_dir():
-        return sorted(each for each in path.rglob(f"*{receipt_file.SUFFIX}") if each.stat().st_size)
+        return sorted(
+            each for each in path.rglob(f"*{receipt_file.SUFFIX}") if each.is_file() and each.stat().st_size
+        )
     if path.suffix in (".json", ".jsonl"):
         beside = path.with_suffix(receipt_file.SUFFIX)
         return [beside] if beside.exists() else [path]
@@ -78,7 +80,7 @@ def _refusal(path: Path) -> str:
 
 def _is_record(line: bytes) -> bool:
     try:
-        data: Any = json.loads(line)
+        data: Any = bounded_json.loads(line)
     except ValueError:
         return FORMAT.encode() in line[:60]
     return isinstance(data, dict) and data.get("format") == FORMAT

@@ -82,9 +82,12 @@ class TaskChannel:
     def close(self) -> None:
         """Close both ends. Idempotent."""
         self.hang_up()
-        if self.worker_fd >= 0:
-            os.close(self.worker_fd)
-            self.worker_fd = -1
+        fd, self.worker_fd = (
+            self.worker_fd,
+            -1,
+        )  # first: after an interrupt nobody may close that number again
+        if fd >= 0:
+            os.close(fd)
 
 
 class ResultPipe:
@@ -105,10 +108,15 @@ class ResultPipe:
 
     def close(self) -> None:
         """Close both ends. Idempotent."""
-        if self.write_fd >= 0:
-            parent_descriptors.close_private(self.read_fd)
-            os.close(self.write_fd)
-            self.read_fd = self.write_fd = -1
+        read_fd, self.read_fd = (
+            self.read_fd,
+            -1,
+        )  # first: after an interrupt nobody may close that number again
+        if read_fd >= 0:
+            parent_descriptors.close_private(read_fd)
+        write_fd, self.write_fd = self.write_fd, -1
+        if write_fd >= 0:
+            os.close(write_fd)
 
 
 def lifeline() -> tuple[int, int]:

@@ -22,6 +22,7 @@ from typing import Any
 
 from stoker._pickling.spec_pickle import SpecPickle
 from stoker._runtime.executors.base import HEAP, Arrival, IterationStart, WorkerActivity, WorkerMemory
+from stoker._runtime.executors.interrupt_delay import InterruptDelay
 from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.executors.process import crash_report, forker, launcher, worker_memory
 from stoker._runtime.executors.process.channels import ResultPipe, TaskChannel, lifeline, note_sockets
@@ -32,8 +33,8 @@ from stoker._runtime.protocol.worker_spec import Resume, WorkerSpec
 from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.types import Receipt, SlotRef, Spans, Task
 from stoker._runtime.transport.arena import Arena
-from stoker._runtime.worker import main, process_setup
 from stoker._runtime.worker.batch_maker import note_indices
+from stoker._runtime.worker.process import main, process_setup
 
 GRACE_S = 1.0
 """How long busy workers may take to finish their current sample when the pool closes."""
@@ -106,7 +107,7 @@ class ProcessExecutor:
         self._trims = 0
         self._memory_reader = worker_memory.MemoryReader()
         self.guard = InterruptGuard()
-        self._closed = False
+        self._closed = self._gone = False
         self._said_goodbye = False
 
     @property
@@ -163,6 +164,7 @@ class ProcessExecutor:
         else:
             parent_descriptors.keep_private(handle.pidfd)
             self._watch(worker, handle)
+        self._spawner.catch_up()
 
     def _forks(self) -> bool:
         return bool(self._context.get_start_method() == "fork")
@@ -346,6 +348,9 @@ class ProcessExecutor:
         handles = {worker: handle for worker, handle in list(self._handles.items()) if handle.pidfd >= 0}
         return self._memory_reader.read(self._status, handles, sizes=sizes)
 
+    def cache_counts(self) -> tuple[int, ...]:
+        return self._status.cache_counts()
+
     def retire(self, worker: int | None) -> None:
         leave = wire.pack_task(wire.VERSION, wire.TaskKind.LEAVE, *(0,) * (len(wire.TaskHeader._fields) - 2))
         self._channel(worker).send(leave)
@@ -368,29 +373,40 @@ class ProcessExecutor:
             channel.hang_up()
 
     def close(self) -> None:
-        if self._closed or os.getpid() != self._owner_pid:
+        if self._gone or os.getpid() != self._owner_pid:
             return
         self._closed = True
-        self._say_goodbye()
         try:
+            self._say_goodbye()
             self._end_processes()
         except BaseException:  # interrupted by the user: end the workers at once
             self._kill_all()
             raise
         finally:
-            self._give_back()
+            try:
+                self._give_back()
+            except BaseException:
+                self._give_back()
+                raise
 
     def _give_back(self) -> None:
-        self._notes.drain()
+        """Close everything. Idempotent, and may begin anew after an interrupt."""
+        if self._gone:
+            return
+        if self._note_fd >= 0:
+            self._notes.drain()
         for channel in self._channels():
             channel.close()
         self._results.close()
+        note_fd, self._note_fd = self._note_fd, -1
+        if note_fd >= 0:
+            os.close(note_fd)
         self._note_socket.close()
-        os.close(self._note_fd)
         self._control.release()
         self._status.close()
         self._poll.close()
         self._spawner.close()
+        self._gone = True
 
     # Inside
 
@@ -412,28 +428,29 @@ class ProcessExecutor:
         made = self._forker
         assert made is not None
         failed: list[int] = []
-        for birth in made.births():
-            if birth.pid < 0:
-                failed.append(birth.worker)
-                continue
-            handle = self._handles[birth.worker]
-            handle.lifeline_fd, handle.pidfd = birth.lifeline_fd, birth.pidfd
-            self._watch(birth.worker, handle)
-        if made.over:
-            self._poll.unregister(made.control_fd)
-            self._poll.unregister(made.pidfd)
-            failed += made.unborn
-            made.close()
-            self._forker = None
-        for worker in failed:
-            del self._handles[worker]
-            if self._closed or self._said_goodbye:
-                continue
-            try:
-                self.spawn(worker)
-            except OSError as error:
-                loss = m.WorkerLost(worker, reason=str(error), started=False, refused=True)
-                self._refused.append(Arrival(-1, loss))
+        with InterruptDelay():
+            for birth in made.births():
+                if birth.pid < 0:
+                    failed.append(birth.worker)
+                    continue
+                handle = self._handles[birth.worker]
+                handle.lifeline_fd, handle.pidfd = birth.lifeline_fd, birth.pidfd
+                self._watch(birth.worker, handle)
+            if made.over:
+                self._poll.unregister(made.control_fd)
+                self._poll.unregister(made.pidfd)
+                failed += made.unborn
+                made.close()
+                self._forker = None
+            for worker in failed:
+                del self._handles[worker]
+                if self._closed or self._said_goodbye:
+                    continue
+                try:
+                    self.spawn(worker)
+                except OSError as error:
+                    loss = m.WorkerLost(worker, reason=str(error), started=False, refused=True)
+                    self._refused.append(Arrival(-1, loss))
 
     def _collect(self, found: list[tuple[int, int]]) -> list[Arrival]:
         arrivals: list[Arrival] = []
@@ -525,8 +542,9 @@ class ProcessExecutor:
             claimed,
             frozenset(queued),
             handle.leaving,
-            *crash_report.describe_loss(worker, handle, self._oom_detector, self._status),
+            *self._describe(worker, handle),
             left=handle.left,
+            by_host=handle.by_host,
         )
         arrivals.append(Arrival(-1, loss))
         if handle.leaving:
@@ -534,6 +552,9 @@ class ProcessExecutor:
         if handle.left:
             self._status.clear(worker)  # tools that watch see which workers there are
         return arrivals
+
+    def _describe(self, worker: int, handle: WorkerHandle) -> tuple[str, bool, int, str, bool]:
+        return crash_report.describe_loss(worker, handle, self._oom_detector, self._status)
 
     def _forget(self, handle: WorkerHandle) -> None:
         if handle.pidfd >= 0:

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from stoker._runtime.executors.process import channels, launcher
 from stoker._runtime.protocol import parent_descriptors
-from stoker._runtime.worker import entry, main
+from stoker._runtime.worker.process import entry, main
 
 WORTHWHILE = 3
 """From how many workers on a forker saves time. For fewer, its own fork would cost more."""

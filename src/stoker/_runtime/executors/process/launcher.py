@@ -27,10 +27,12 @@ from typing import Any, NoReturn
 
 import psutil
 
+from stoker._host.private_files import keeps_names
+from stoker._runtime.executors.interrupt_delay import interrupts_let_through
 from stoker._runtime.protocol import parent_descriptors
 from stoker.errors import StartRefused
 
-_PRELOAD = ["stoker._runtime.worker.preload"]
+_PRELOAD = ["stoker._runtime.worker.process.preload"]
 _SOCKET_PATH_BYTES = 107
 """The longest path of a socket, without the closing zero."""
 
@@ -61,7 +63,8 @@ def start(
             if method == "forkserver":
                 if popen is None:
                     _ready_server()
-                child.start()
+                with interrupts_let_through():  # the server answers when it has imported torch
+                    child.start()
             else:
                 with interrupts_held_back():
                     child.start()
@@ -252,7 +255,7 @@ def _find_place() -> None:
     bases = [_default_base(), os.environ.get("XDG_RUNTIME_DIR"), "/tmp", "/var/tmp", "/dev/shm"]
     tried = [base for base in bases if base]
     for base in tried:
-        if not _has_room(base, "/stoker-12345678"):
+        if not _has_room(base, "/stoker-12345678") or not keeps_names(base):
             continue
         try:
             place = tempfile.mkdtemp(prefix="stoker-", dir=base)
@@ -263,8 +266,9 @@ def _find_place() -> None:
         return
     raise StartRefused(
         errno.ENOENT,
-        f"the fork server needs a directory for its socket: writable, and short enough that the socket's whole path has at "
-        f"most {_SOCKET_PATH_BYTES} bytes. None of these fits: {', '.join(tried)}. Set TMPDIR to such a directory, or use "
+        f"the fork server needs a directory for its socket: writable, no place where others can rename it, and short enough that "
+        f"the socket's whole path has at most {_SOCKET_PATH_BYTES} bytes. None of these fits: {', '.join(tried)}. "
+        "Set TMPDIR to such a directory, or use "
         "multiprocessing_context='spawn' or executor='thread'",
     )
 

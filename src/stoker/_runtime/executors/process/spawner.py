@@ -21,11 +21,12 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from stoker._pickling.spec_pickle import SpecPickle
+from stoker._runtime.executors.interrupt_delay import interrupts_let_through
 from stoker._runtime.executors.process import channels, launcher
 from stoker._runtime.protocol import parent_descriptors, wire
 from stoker._runtime.protocol.spec_fds import SpecFds
 from stoker._runtime.protocol.worker_spec import WorkerSpec
-from stoker._runtime.worker import entry, main, template
+from stoker._runtime.worker.process import entry, main, template
 
 WORTHWHILE_BYTES = 1 << 20
 """A pickle of this size takes 10 ms and some 5 MiB per worker to unpack; a template takes 20 to 30 ms to start."""
@@ -89,9 +90,12 @@ class Spawner:
             boot.spec_fds = spec_fds
             process = launcher.start(self._context, entry.run, boot)
         self._due -= 1
-        if self._due <= 0:
-            self._packed().load()  # while the processes start, which takes longer
         return process
+
+    def catch_up(self) -> None:
+        """Write the rest of the packed spec when all processes start, which takes longer. Called after each ``start``."""
+        if self._due <= 0 and self._packed_spec is not None:
+            self._load()
 
     def close(self) -> None:
         """End the template and close the packed spec, after the workers have ended. Idempotent."""
@@ -107,7 +111,7 @@ class Spawner:
         with self._spec_fds() as spec_fds:
             self._template = _TemplateHandle(self._context)
             self._template.launch(boot, spec_fds)
-        self._packed().load()
+        self._load()
         patience_s = PATIENCE_S + self._packed().root_bytes / _UNPACKED_BYTES_PER_S
         try:
             unfit = self._template.await_ready(patience_s)
@@ -129,9 +133,14 @@ class Spawner:
 
     def _packed(self) -> SpecPickle:
         if self._packed_spec is None:
-            with parent_descriptors.may_run_out("the packed dataset"):
+            with parent_descriptors.may_run_out("the packed dataset"), interrupts_let_through():
                 self._packed_spec = SpecPickle(self._spec, later=True)
         return self._packed_spec
+
+    def _load(self) -> None:
+        packed_spec = self._packed()
+        with interrupts_let_through():
+            packed_spec.load()
 
     @contextmanager
     def _spec_fds(self) -> Iterator[SpecFds]:
@@ -240,14 +249,14 @@ class _TemplateHandle:
 
     def close(self) -> None:
         """Ask it to leave, and end it when it does not. Idempotent."""
-        parent_descriptors.close_private(self._control_fd)
-        self._control_fd = -1
+        control_fd, self._control_fd = self._control_fd, -1
+        parent_descriptors.close_private(control_fd)
         try:
             if self._process is not None:
                 self._process.join(_FAREWELL_S)
         finally:
-            parent_descriptors.close_private(self._lifeline_fd)
-            self._lifeline_fd = -1
+            lifeline_fd, self._lifeline_fd = self._lifeline_fd, -1
+            parent_descriptors.close_private(lifeline_fd)
         if self._process is not None and self._process.is_alive():
             self._process.kill()  # while it imports, it does not watch the lifeline yet
             self._process.join(_KILLED_S)
@@ -256,7 +265,9 @@ class _TemplateHandle:
     def _await(self, fd: int, patience_s: float) -> None:
         ready = select.poll()
         ready.register(fd, select.POLLIN)
-        if not ready.poll(patience_s * 1000):
+        with interrupts_let_through():
+            ready_in_time = ready.poll(patience_s * 1000)
+        if not ready_in_time:
             raise _TemplateGone(f"the template process did not answer within {patience_s:.0f} s")
 
 

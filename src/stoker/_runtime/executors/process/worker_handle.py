@@ -11,7 +11,7 @@ from typing import Any
 class WorkerHandle:
     """A worker process and the descriptors that go with it."""
 
-    __slots__ = ("leaving", "left", "lifeline_fd", "pidfd", "process", "started")
+    __slots__ = ("by_host", "leaving", "left", "lifeline_fd", "pidfd", "process", "started")
 
     def __init__(self, process: Any, lifeline_fd: int, pidfd: int) -> None:
         self.process = process
@@ -22,6 +22,8 @@ class WorkerHandle:
         self.left = False
         """Whether it announced its end, with no task left."""
         self.started = False
+        self.by_host = False
+        """Whether it was lost with another host."""
 
     def send_signal(self, number: int) -> None:
         """Send a signal unless the process was seen dead. By descriptor, so no other process can be hit."""

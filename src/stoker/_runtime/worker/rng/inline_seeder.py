@@ -19,7 +19,7 @@ class InlineSeeder(Seeder):
         super().__init__(spec, 0, draws=can_draw(spec))
 
     def kept(self) -> AbstractContextManager[None]:
-        """Return a context that restores the generators when it is left."""
+        """Return a context that restores the generators when it is left. Enter it twice, as ``TrainerGenerators`` says."""
         return _Kept(self) if self.seeds else super().kept()
 
     def keep_stored(self) -> Callable[[], None] | None:
@@ -34,19 +34,23 @@ class InlineSeeder(Seeder):
 class _Kept(TrainerGenerators):
     """The global generators and those stored on the dataset, put back when it is left."""
 
-    __slots__ = ("_put_back", "_seeder")
+    __slots__ = ("_seeder", "_stored")
 
     def __init__(self, seeder: InlineSeeder) -> None:
+        super().__init__()
         self._seeder = seeder
+        self._stored: Callable[[], None] | None = None
 
-    def __enter__(self) -> None:
-        super().__enter__()
-        self._put_back = self._seeder.keep_stored()
+    def _swap(self) -> None:
+        self._stored = self._seeder.keep_stored()
+        super()._swap()
 
-    def __exit__(self, *error: object) -> None:
+    def _put_back(self) -> None:
+        if self._saved is None:
+            return
         try:
-            if self._put_back is not None:
-                self._put_back()
+            if self._stored is not None:
+                self._stored()
         finally:
-            super().__exit__(*error)
+            super()._put_back()
             self._seeder.leave()

@@ -36,7 +36,7 @@ class SampleRng:
     replacement of a bad sample. ``pulled`` counts the batches of a stream.
     """
 
-    __slots__ = ("_at", "_made", "_spec", "_worker", "collating", "here", "order", "pulled", "row")
+    __slots__ = ("_at", "_made", "_spec", "_worker", "calls", "collating", "here", "order", "pulled", "row")
 
     def __init__(self, spec: WorkerSpec, worker: int, here: Any) -> None:
         self._spec = spec
@@ -47,6 +47,8 @@ class SampleRng:
         self.order: BatchOrder | None = None
         self.row: int | None = None
         self.pulled = 0
+        self.calls = 0
+        """How often somebody asked for a generator."""
         self.collating = False
 
     def begin(self, order: BatchOrder) -> None:
@@ -74,6 +76,7 @@ class SampleRng:
 
     def generator(self, kind: str) -> Any:
         """Return the generator of the current row, batch or collation. Until the next row it is the same object."""
+        self.calls += 1
         at = self._now()
         if at != self._at:
             self._at = at

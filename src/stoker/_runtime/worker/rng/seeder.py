@@ -22,24 +22,30 @@ class Seeder:
     """Seeds the global generators and those stored on the dataset. Owner: a batch maker; called on its thread.
 
     ``shared`` says that other threads draw from the generators; only OpenCV's belongs to each thread. ``rng="torch"`` seeds
-    none. ``torch_is_ours`` becomes false when ``worker_init_fn`` seeded torch. ``draws`` is false where no code can draw.
+    none. ``draws`` is false where no code can draw.
     """
 
     def __init__(self, spec: WorkerSpec, worker: int, *, shared: bool = False, draws: bool = True) -> None:
         self._spec = spec
         self._worker = worker
+        self.draws = draws
+        """Whether code could draw that makes samples."""
         self.seeds = spec.rng != "torch" and draws
         """Whether anything is seeded at all."""
         self._shared = shared
         self.by_sample = spec.rng == "sample" and self.seeds
         """Whether every row is seeded instead of every range."""
-        self.torch_is_ours = True
+        self._torch_too = True
         self._last = 0
         self._batch: tuple[int, int] | None = None
         self._batch_key = 0
         self._stored: DatasetGenerators | None = None
         if self.seeds and not shared and spec.stored:
             self._stored = DatasetGenerators(spec.dataset, spec.stored)
+
+    def leave_torch(self) -> None:
+        """From now on torch's generator is left alone: ``worker_init_fn`` seeded it."""
+        self._torch_too = False
 
     def revised(self) -> None:
         """Search the dataset again: it has attributes that were not there when the parent searched."""
@@ -100,7 +106,7 @@ class Seeder:
             seed_opencv(key)
             return
         self._last = key
-        seed_all(key, torch_too=self.torch_is_ours)
+        seed_all(key, torch_too=self._torch_too)
         if self._stored is not None:
             self._stored.reseed(key)
 

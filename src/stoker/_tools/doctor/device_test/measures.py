@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 
+from stoker._runtime.device.accelerator import on_stream
 from stoker._runtime.device.host_registers import HOST_REGISTERS
 
 BLOCK_BYTES = 64 << 20
@@ -107,7 +108,7 @@ def overlap(device: torch.device, block: SharedBlock) -> Overlap:
     stream = torch.Stream(device)
 
     def copy() -> None:
-        with stream:
+        with on_stream(stream):
             target.copy_(source, non_blocking=True)
 
     def compute(times: int) -> None:

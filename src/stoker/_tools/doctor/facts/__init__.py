@@ -23,6 +23,8 @@ FACTS = {
     "growth": "private memory of a worker over batches, and which attribute is being copied",
     "speed": "seconds per batch without and with workers, and where they are spent",
     "pinning": "whether pinning helps here, and what it costs",
+    "paths": "files and folders of this machine that the dataset names",
+    "cluster": "a Ray cluster: its nodes, their CPUs, stores and versions, and the dataset's paths there",
 }
 """By name: what each fact is. Checks ask for them by these names."""
 

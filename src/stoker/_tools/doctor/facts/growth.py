@@ -11,6 +11,8 @@ _UNKNOWN = 0.5
 """Share of what was copied, of nothing that is known, from which on it is taken for memory made anew."""
 _STEADY = 0.4
 """A window's growth per sample, over the mean of all, from which on it goes on growing."""
+_LEAVING_OFF = 0.5
+"""The second half's growth over the first half's, below which a worker is still warming up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class GrowthWindow:
     copied_bytes: int
     """Pages that it shared with its parent and now has for itself."""
     own_bytes: int
-    """Pages that were not there before."""
+    """Pages that were not there before; negative where more were given back than taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,13 @@ class GrowthFacts:
     def grows_steadily(self) -> bool:
         """The same of what was made anew."""
         return _steady([(each.samples, self._own(each)) for each in self.windows])
+
+    @property
+    def levels_off(self) -> bool:
+        """Whether the second half of the windows brought less than half of what the first brought: caches that fill up."""
+        half = len(self.windows) // 2
+        first, second = (sum(map(self._own, part)) for part in (self.windows[:half], self.windows[-half:]))
+        return second < _LEAVING_OFF * first
 
 
 def _steady(windows: Sequence[tuple[int, float]]) -> bool:

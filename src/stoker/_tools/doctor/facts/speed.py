@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 _CLEARLY = 0.8
 """Without workers a batch has to take less than this part of what it takes with them."""
+_DISTURBED = 0.5
+"""CPUs that others had, from which on workers are slow because of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +76,18 @@ class SpeedFacts:
     available_bytes: int | None = None
     why_no_loader: str = ""
     """Why ``loader_s`` is None."""
+    foreign_cpus: float | None = None
+    """CPUs that other processes had while ``loader_s`` was measured; None where the kernel does not tell."""
 
     @property
     def better_inline(self) -> bool:
         """Whether batches came clearly faster without workers than with them. False where that was not measured."""
         return self.loader_s is not None and self.inline_s < _CLEARLY * self.loader_s
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether others had the CPUs that workers needed: what a loader takes then says nothing of workers."""
+        return self.foreign_cpus is not None and self.foreign_cpus > _DISTURBED
 
     @property
     def always_inline(self) -> bool:

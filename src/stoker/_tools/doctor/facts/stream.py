@@ -48,7 +48,7 @@ class StreamFacts:
 
     ranks_alike: bool = False
     """Whether those ranks gave mostly the same items, in whatever order, and not all items are the same."""
-    world_told: bool = False
+    world_known: bool = False
     """Whether the environment or the dataset says how many ranks there are; else 2 were assumed."""
 
     @property

@@ -46,11 +46,25 @@ class LoaderArguments:
     line: int | None = None
     on_bad_sample: str = "raise"
     """stoker's: "raise", "skip" or "replace"."""
+    device: str | None = None
+    """stoker's: where it brings batches to, as text."""
 
     @property
     def window(self) -> int:
         """Batches that torch's loader may have on their way: ``prefetch_factor`` (2 unless said) for each worker."""
         return self.num_workers * (2 if self.prefetch_factor is None else self.prefetch_factor)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCache:
+    """A cache of samples, or of parts of them, that the dataset is or holds."""
+
+    path: str
+    """ "dataset", "dataset.loader"."""
+    kind: str
+    """ "stoker.cache", "stoker.cached", "monai's CacheDataset"."""
+    inside: str | None = None
+    """The path of the innermost cache around it; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +94,5 @@ class TargetFacts:
     """The text of that file, or of the script that calls ``stoker.doctor``; "" when it cannot be read."""
     attributes: dict[str, str] = field(default_factory=dict)
     """Names of the dataset's attributes and the names of their types."""
+    caches: tuple[FoundCache, ...] = ()
+    """Caches that the dataset is or holds. Containers that fill up while samples are made are in ``GrowthFacts.growing``."""

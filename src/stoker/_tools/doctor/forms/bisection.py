@@ -89,8 +89,27 @@ def _lines(found: Bisection, width: int) -> list[Line]:
     check = check_of(found.code or "")
     if check is not None:
         lines += section("Known as", [Line(f"{check.code}  {check.title}")], width)
-        lines += section("Fix", [Line(" ".join(found.advice.split()))], width)
+        lines += section("Fix", [Line(each) for each in paragraphs(found.advice)], width)
     return lines + section("Next", [Line(_next(found))], width)
+
+
+def paragraphs(text: str) -> list[str]:
+    """Markdown as lines of a screen: prose is joined to paragraphs, the lines of a code block stay as they are, indented."""
+    found: list[str] = []
+    inside = joined = False
+    for line in text.strip().splitlines():
+        if line.lstrip().startswith("```"):
+            inside, joined = not inside, False
+        elif inside:
+            found.append(f"    {line}".rstrip())
+        elif not line.strip():
+            joined = False
+        elif joined:
+            found[-1] += f" {line.strip()}"
+        else:
+            found.append(line.strip())
+            joined = True
+    return found
 
 
 def _table(found: Bisection, width: int) -> list[Line]:

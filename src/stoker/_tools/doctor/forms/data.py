@@ -41,16 +41,10 @@ def _finding(finding: Finding, diagnosis: Diagnosis) -> dict[str, Any]:
     check = check_of(finding.code)
     place = location(finding, diagnosis.facts)
     return {
-        "code": finding.code,
+        **json_form.finding_form(finding),
+        "numbers": plain(dict(finding.numbers)),
         "name": check.name if check else None,
         "title": check.title if check else None,
-        "severity": finding.severity,
-        "where": finding.where,
-        "evidence": finding.evidence,
-        "numbers": plain(dict(finding.numbers)),
-        "advice": finding.advice,
-        "edit": plain(finding.edit),
-        "gain": plain(finding.gain),
         "prevented": (check.prevented or None) if check else None,
         "file": place.relative if place else None,
         "line": place.line if place else None,

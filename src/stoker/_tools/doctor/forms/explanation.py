@@ -10,8 +10,9 @@ from html import escape
 from stoker._record.finding import cut
 from stoker._tools.doctor.check import SECTIONS, Check
 from stoker._tools.doctor.explain import Explanation, page_of
+from stoker._tools.doctor.forms.code_lines import fitted
 from stoker._tools.render.markdown import code, escaped
-from stoker._tools.render.terminal import MOST_LINES, WIDEST, width_of
+from stoker._tools.render.terminal import MOST_LINES, WIDEST, cleaned, width_of
 
 _NARROWEST = 60
 _MARGIN = 10
@@ -103,11 +104,12 @@ def _unknown(found: Explanation) -> list[tuple[str, list[str]]]:
 
 
 def _advice_lines(advice: str) -> list[str]:
-    """What to do: prose, and below it code, which stays as it is and behind a tabulator."""
+    """What to do: prose, and below it code: behind a tabulator, its language, and another one."""
     prose, _, code = advice.partition("```")
+    language = code.partition("\n")[0].strip()
     lines = code.splitlines()[1:-1]
     shown = lines if len(lines) <= _MOST_CODE else [*lines[: _MOST_CODE - 1], "..."]
-    return [bare(prose.strip()), *(f"\t{line}" for line in shown)]
+    return [bare(prose.strip()), *(f"\t{language}\t{line}" for line in shown)]
 
 
 def _clue_texts(found: Explanation) -> list[str]:
@@ -116,7 +118,7 @@ def _clue_texts(found: Explanation) -> list[str]:
     ][:_MOST_CLUES]
 
 
-def _laid_out(sections: list[tuple[str, list[str]]], width: int) -> list[str]:
+def _laid_out(sections: list[tuple[str, list[str]]], width: int, margin: int = _MARGIN) -> list[str]:
     lines: list[str] = []
     for name, texts in sections:
         shown = [text for text in texts if text]
@@ -125,14 +127,15 @@ def _laid_out(sections: list[tuple[str, list[str]]], width: int) -> list[str]:
         body: list[str] = []
         for text in shown:
             if text.startswith("\t"):
-                body.append(f"    {text[1:]}".rstrip())
+                language, _, code = text[1:].partition("\t")
+                body += [f"    {each}".rstrip() for each in fitted(code, width - margin - 4, language)]
                 continue
             hang = "   " if re.match(r"\d  ", text) else ""
-            body += textwrap.wrap(text, width - _MARGIN, subsequent_indent=hang, break_on_hyphens=False) or [
+            body += textwrap.wrap(text, width - margin, subsequent_indent=hang, break_on_hyphens=False) or [
                 ""
             ]
         lines += [
-            f"{name if number == 0 else '':{_MARGIN}}{text}".rstrip() for number, text in enumerate(body)
+            f"{name if number == 0 else '':{margin}}{text}".rstrip() for number, text in enumerate(body)
         ]
     return lines
 
@@ -167,14 +170,14 @@ def markdown(found: Explanation) -> str:
     if found.also:
         parts.append("\n".join(f"- also {each.code}, {each.title}: {each.reason}" for each in found.also))
     parts.append(f"`{found.next}`")
-    return "\n\n".join(parts)
+    return cleaned("\n\n".join(parts))
 
 
 def html(found: Explanation) -> str:
     """For notebooks: a table of the same sections, without scripts and without styles that fight a dark theme."""
     rows = []
     for name, texts in _sections(found):
-        code = "\n".join(escape(text[1:]) for text in texts if text.startswith("\t"))
+        code = "\n".join(escape(text[1:].partition("\t")[2]) for text in texts if text.startswith("\t"))
         shown = "<br>".join(escape(text) for text in texts if text and not text.startswith("\t"))
         shown += f"<pre>{code}</pre>" if code else ""
         if shown:
@@ -185,8 +188,11 @@ def html(found: Explanation) -> str:
 
 
 def page(check: Check, width: int = WIDEST) -> str:
-    """The page of a check, for a terminal: its sections behind a margin, code as it is."""
-    lines = [f"{check.code} {check.name}: {bare(check.title)}", ""]
+    """The page of a check, for a terminal: its sections behind a margin, code as code."""
+    lines = [
+        *textwrap.wrap(f"{check.code} {check.name}: {bare(check.title)}", width, subsequent_indent="  "),
+        "",
+    ]
     for name in SECTIONS:
         lines.append(name)
         lines += [f"  {line}".rstrip() for line in _prose(check.sections[name], width - 2)]
@@ -201,10 +207,40 @@ def page(check: Check, width: int = WIDEST) -> str:
     return "\n".join(lines)
 
 
+def verdict_page(
+    code: str, title: str, remedy: str, pages: list[tuple[str, str]], width: int = WIDEST
+) -> str:
+    """What a verdict's code means, for a terminal."""
+    sections = [
+        (code, [f"A verdict on a run: {bare(title)}."]),
+        ("Fix", [bare(remedy)]),
+        ("Pages", [f"stoker explain {page}   ({bare(about)})" for page, about in pages]),
+        ("Next", ["stoker report RECORD   shows the verdict with its numbers and the edit"]),
+    ]
+    return "\n".join(_laid_out(sections, width, max(_MARGIN, len(code) + 2)))
+
+
+def listed(rows: list[tuple[str, str, str]], width: int = WIDEST) -> list[str]:
+    """Codes, names and titles as a table; a title that is too long goes on below itself, or below its name on a narrow screen."""
+    names = max(len(name) for _, name, _ in rows)
+    hang = 9 + names + 2 if width >= 9 + names + 2 + 30 else 9
+    lines: list[str] = []
+    for each_code, name, title in rows:
+        first = f"{each_code:7}  {name:{names}}  " if hang > 9 else f"{each_code:7}  {name}"
+        wrapped = textwrap.wrap(bare(title), width - hang, break_on_hyphens=False)
+        lines += (
+            [first + wrapped[0], *(" " * hang + each for each in wrapped[1:])]
+            if hang > 9
+            else [first, *(" " * hang + each for each in wrapped)]
+        )
+    return lines
+
+
 def _prose(text: str, width: int) -> list[str]:
     lines: list[str] = []
     paragraph: list[str] = []
     code = False
+    language = ""
 
     def flush() -> None:
         if paragraph:
@@ -219,9 +255,9 @@ def _prose(text: str, width: int) -> list[str]:
     for line in text.splitlines():
         if line.startswith("```"):
             flush()
-            code = not code
+            code, language = not code, line[3:].strip()
         elif code:
-            lines.append(f"  {line}")
+            lines += [f"  {each}" for each in fitted(line, width - 2, language)]
         elif not line.strip():
             flush()
             lines.append("")

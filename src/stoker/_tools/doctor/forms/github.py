@@ -7,6 +7,7 @@ from stoker._tools.doctor.diagnosis import Diagnosis
 from stoker._tools.doctor.forms.sarif import message
 from stoker._tools.doctor.forms.screen import headline, title_of
 from stoker._tools.doctor.location import location
+from stoker._tools.render.terminal import cleaned
 
 _COMMANDS = {"none": "notice", "low": "notice", "moderate": "warning", "high": "error"}
 
@@ -29,7 +30,7 @@ def _annotation(finding: Finding, diagnosis: Diagnosis) -> str:
 
 def _message(text: str) -> str:
     """% first: it is what the others are escaped with."""
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return cleaned(text).replace("%", "%25").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

@@ -7,14 +7,12 @@ from html import escape
 from stoker._record.finding import Finding
 from stoker._tools.doctor.diagnosis import Diagnosis
 from stoker._tools.doctor.forms.screen import headline, prevented_by, title_of
-
-# Colours that stand out on white as on black; all else is the notebook's own.
-_COLOURS = {"none": "#2e8b57", "low": "#4a7fb5", "moderate": "#c77700", "high": "#d64545"}
+from stoker._tools.render.theme import ON_ANY_GROUND
 
 
 def render(diagnosis: Diagnosis) -> str:
     """No script, no style sheet, no reference to anything outside; all text escaped."""
-    colour = _COLOURS[diagnosis.worst]
+    colour = ON_ANY_GROUND[diagnosis.worst]
     parts = [
         '<div style="font-family:sans-serif;max-width:60em;line-height:1.4">',
         f'<div style="border-left:4px solid {colour};padding:2px 0 2px 10px">',
@@ -45,7 +43,7 @@ def _finding(finding: Finding) -> str:
     # What is bad lies open, the rest folds.
     opened = " open" if finding.severity in ("moderate", "high") else ""
     return (
-        f'<details{opened} style="margin-top:6px"><summary><b style="color:{_COLOURS[finding.severity]}">'
+        f'<details{opened} style="margin-top:6px"><summary><b style="color:{ON_ANY_GROUND[finding.severity]}">'
         f"{escape(finding.code)} {escape(finding.severity)}</b> {escape(title_of(finding))}</summary>"
         f'<table style="border:none;margin-left:12px">{cells}</table></details>'
     )

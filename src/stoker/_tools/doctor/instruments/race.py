@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 import warnings
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+from stoker._record.readings.machine import CounterReader
 from stoker._tools.probes.loader_timing import NEVER_NS, consume, end_workers, may_have_children
 from stoker._tools.sandbox.subject import Subject
 
@@ -26,6 +28,8 @@ class LoaderPace(NamedTuple):
     loader_s: float | None = None
     parent_s: float | None = None
     why_not: str = ""
+    foreign_cpus: float | None = None
+    """CPUs that other processes had meanwhile; None where the kernel does not tell."""
 
 
 def worker_count(subject: Subject) -> int:
@@ -37,6 +41,7 @@ def race(subject: Subject, batches: Sequence[Sequence[Any]], rows: int) -> Loade
     """Takes the batches as fast as they come. The first ones are not counted: workers start, and have made some ahead."""
     workers = worker_count(subject)
     may_have_children()
+    others = _Others()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -52,7 +57,31 @@ def race(subject: Subject, batches: Sequence[Sequence[Any]], rows: int) -> Loade
     ]
     if len(rounds) < _ROUNDS - 1:
         return LoaderPace(workers, why_not="it has too few batches for a trial with workers")
-    return LoaderPace(workers, statistics.median(rounds), cpu_s)
+    return LoaderPace(workers, statistics.median(rounds), cpu_s, foreign_cpus=others.cpus())
+
+
+class _Others:
+    """What others have of the CPUs, from when it is made. Workers count as ours once they have ended."""
+
+    def __init__(self) -> None:
+        self._counters = CounterReader()
+        self._busy_s, self._own_s, self._began_s = self._read_s(), _own_s(), time.monotonic()
+
+    def cpus(self) -> float | None:
+        """Return how many; None where the kernel does not tell."""
+        busy_s, passed_s = self._read_s(), time.monotonic() - self._began_s
+        if busy_s is None or self._busy_s is None or passed_s <= 0:
+            return None
+        return max(0.0, busy_s - self._busy_s - (_own_s() - self._own_s)) / passed_s
+
+    def _read_s(self) -> float | None:
+        read = self._counters.read()
+        return None if read.busy_cpu_ns is None else (read.busy_cpu_ns + (read.steal_ns or 0)) / 1e9
+
+
+def _own_s() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _came(loader: Any, warm_up: int, enough: int, most: int) -> tuple[list[float], float]:
@@ -62,8 +91,8 @@ def _came(loader: Any, warm_up: int, enough: int, most: int) -> tuple[list[float
     try:
         consume(take, None, seconds=0, least=warm_up, limit_ns=NEVER_NS)
         cpu = time.thread_time()
-        laps = consume(take, None, seconds=_ENOUGH_S, least=enough, limit_ns=NEVER_NS)
-        cpu_s = (time.thread_time() - cpu) / max(1, len(laps.given_ns))
+        times = consume(take, None, seconds=_ENOUGH_S, least=enough, limit_ns=NEVER_NS)
+        cpu_s = (time.thread_time() - cpu) / max(1, len(times.given_ns))
     finally:
         # As its end would do, but now: an error's traceback holds it, and found by the garbage collector it waits 5 s a worker.
         if hasattr(loader, "close"):
@@ -71,7 +100,7 @@ def _came(loader: Any, warm_up: int, enough: int, most: int) -> tuple[list[float
         else:
             end_workers(iterator)
         del iterator, take
-    return [each / 1e9 for each in (*laps.asked_ns[:1], *laps.given_ns)], cpu_s
+    return [each / 1e9 for each in (*times.asked_ns[:1], *times.given_ns)], cpu_s
 
 
 def _loader(subject: Subject, batches: Sequence[Sequence[Any]], rows: int, workers: int) -> Any:

@@ -98,7 +98,35 @@ def put(source: SourceText, call: ast.Call, name: str, value: str) -> list[Repla
     if ast.dump(present) == ast.dump(ast.parse(value, mode="eval").body):
         return []
     _nameless(present, name)
+    if isinstance(present, ast.Name | ast.Attribute):  # a variable or an option of the user's
+        present = _assigned(source, present, name)
     return [Replacement(source.start(present), source.end(present), value)]
+
+
+def _assigned(source: SourceText, value: ast.expr, name: str) -> ast.expr:
+    """The constant that a variable is set to, once, for this argument alone. Raises Refused: then the user has to choose."""
+    there = f"{name} is given by {ast.unparse(value)}: change it there"
+    if not isinstance(value, ast.Name):
+        raise Refused(there)
+    uses = [each for each in ast.walk(source.tree) if isinstance(each, ast.Name) and each.id == value.id]
+    read = [each for each in uses if isinstance(each.ctx, ast.Load)]
+    bound = [each for each in ast.walk(source.tree) if isinstance(each, ast.arg) and each.arg == value.id]
+    assigned = [
+        each
+        for each in ast.walk(source.tree)
+        if isinstance(each, ast.Assign)
+        and len(each.targets) == 1
+        and ast.unparse(each.targets[0]) == value.id
+    ]
+    if (
+        len(uses) != 2
+        or len(read) != 1
+        or bound
+        or len(assigned) != 1
+        or not isinstance(assigned[0].value, ast.Constant)
+    ):
+        raise Refused(there)
+    return assigned[0].value
 
 
 def taken_out(source: SourceText, call: ast.Call, name: str) -> list[Replacement]:
@@ -127,18 +155,22 @@ def taken_out(source: SourceText, call: ast.Call, name: str) -> list[Replacement
     return [Replacement(start, _bare(source, start, end), "")]
 
 
-def wrapped(source: SourceText, call: ast.Call, function: str) -> list[Replacement]:
-    """The dataset is passed through ``function``: nothing when it is already. Raises Refused."""
+def wrapped(source: SourceText, call: ast.Call, function: str, rest: str = "") -> list[Replacement]:
+    """The dataset is passed through ``function``, with ``rest`` behind it: nothing when it is already. Raises Refused."""
     dataset = given(call, "dataset")
     if dataset is None:
         raise Refused("it has no dataset")
-    if isinstance(dataset, ast.Call) and ast.unparse(dataset.func) in ("stoker.share", "share"):
-        return []
+    if isinstance(dataset, ast.Call):
+        written = ast.unparse(dataset.func).removeprefix("stoker.")
+        if written == function.removeprefix("stoker."):
+            return []
+        if written == "cache":
+            raise Refused("its dataset is a cache: change what is inside")
     if isinstance(dataset, ast.GeneratorExp | ast.NamedExpr):
         raise Refused("its dataset is an expression that cannot be wrapped")
     return [
         Replacement(source.start(dataset), source.start(dataset), f"{function}("),
-        Replacement(source.end(dataset), source.end(dataset), ")"),
+        Replacement(source.end(dataset), source.end(dataset), f"{rest})"),
     ]
 
 

@@ -25,6 +25,7 @@ _ABOUT_WORKERS = tuple(
 )
 """Keyword-only ones come first: a refusal names the first of those that ``**more`` may contain."""
 _PATCHABLE = {each.name for each in ARGUMENTS if each.patchable}
+_CACHE = re.compile(r"(?:\w+ = )?(?:stoker\.)?cache\(\w+(?P<rest>(?:, \w+=[^()]*)?)\)")
 _SHELL = re.compile(r"(?:export )?(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>[\w.,:-]*)")
 
 
@@ -66,6 +67,8 @@ def kind_of(edit: Edit) -> str:
         return "import"
     if re.match(r"(stoker\.)?share\(", after):
         return "share"
+    if _CACHE.fullmatch(after):
+        return "cache"
     if after.startswith("if __name__"):
         return "guard"
     try:
@@ -177,6 +180,15 @@ def _share(source: SourceText, wanted: WantedEdit, pending: Sequence[WantedEdit]
     return [*wrapping, *statements.imported(source, "stoker")] if wrapping else []
 
 
+def _cache(source: SourceText, wanted: WantedEdit, pending: Sequence[WantedEdit]) -> list[Replacement]:
+    found = _CACHE.fullmatch(wanted.edit.after.strip())
+    if found is None:
+        raise Refused(f"{wanted.edit.after!r} wraps no dataset")
+    call = calls.loader_call(source, wanted.line)
+    wrapping = calls.wrapped(source, call, "stoker.cache", found["rest"])
+    return [*wrapping, *statements.imported(source, "stoker")] if wrapping else []
+
+
 def _import(source: SourceText, wanted: WantedEdit, pending: Sequence[WantedEdit]) -> list[Replacement]:
     return statements.switched(source, calls.loader_call(source, wanted.line))
 
@@ -216,6 +228,7 @@ def _removed(edit: Edit) -> list[str]:
 _MAKERS: dict[str, Callable[[SourceText, WantedEdit, Sequence[WantedEdit]], list[Replacement]]] = {
     "argument": _argument,
     "share": _share,
+    "cache": _cache,
     "environment": _environment,
     "init": _init,
     "import": _import,

@@ -28,6 +28,7 @@ PLANS = (
     Plan("target", samples=False),
     Plan("scan", samples=False),
     Plan("pinning", samples=False),
+    Plan("paths", samples=False),
     Plan("samples", 10.0),
     Plan("worker"),
     Plan("speed", 20.0),

@@ -121,7 +121,8 @@ def _observed(
         fetch(indices[at : at + each])
         at += each
         now = counted.read()
-        windows.append(GrowthWindow(each, max(0, now[0] - last[0]), max(0, now[1] - last[1])))
+        # Signed: an allocator that takes and gives back in turns does not grow.
+        windows.append(GrowthWindow(each, max(0, now[0] - last[0]), now[1] - last[1]))
         last = now
     return GrowthFacts(
         warm_up=warm_up,

@@ -129,7 +129,7 @@ def _native_threads() -> int | None:
 
 
 def _threads_by_library() -> dict[str, int]:
-    from threadpoolctl import threadpool_info
+    from stoker._runtime.worker.process.native_pools import threadpool_info
 
     found: dict[str, int] = {}
     for each in threadpool_info():

@@ -9,7 +9,7 @@ Every worker makes the same samples in the same order, so that generators which 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -19,10 +19,11 @@ from typing import Any
 from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
 
 from stoker._tools.doctor.facts import Missing
-from stoker._tools.doctor.facts.randomness import RandomnessFacts, RandomSource
+from stoker._tools.doctor.facts.randomness import RandomnessFacts
 from stoker._tools.doctor.instruments.fork_workers import answers, become_worker
-from stoker._tools.doctor.instruments.generators import GeneratorWatch
 from stoker._tools.probes.digest import digest
+from stoker._tools.probes.generator_watch import GeneratorWatch
+from stoker._tools.probes.random_source import RandomSource
 from stoker._tools.probes.target import length_of
 from stoker._tools.sandbox.child import NoAnswer
 from stoker._tools.sandbox.subject import Subject
@@ -127,6 +128,9 @@ def _judged(plan: _SamplePlan, sources: tuple[RandomSource, ...]) -> RandomnessF
     first = by_worker[0, 0]
     rows = [row for row, digests in enumerate(first) if len(set(digests)) > 1]
     varies = bool(rows)
+    frozen = [
+        row for row in range(len(plan.indices)) if _frozen([series[row] for series in by_worker.values()])
+    ]
 
     def equal(one: Series, other: Series) -> bool:
         return all(one[row] == other[row] for row in rows)
@@ -143,9 +147,15 @@ def _judged(plan: _SamplePlan, sources: tuple[RandomSource, ...]) -> RandomnessF
         workers_equal=workers_equal,
         epochs_equal=epochs_equal,
         reproducible=equal(first, again),
-        sources=sources if varies else (),
+        sources=sources if varies or frozen else (),
         own_init=plan.subject.arguments.get("worker_init_fn") is not None,
+        frozen=tuple(_plain(plan.indices[row]) for row in frozen),
     )
+
+
+def _frozen(series: Sequence[tuple[int, ...]]) -> bool:
+    """Whether a sample stayed the same in each worker and was not the same in all."""
+    return all(len(set(digests)) == 1 for digests in series) and len(set(series)) > 1
 
 
 def _made(plan: _SamplePlan, persistent: bool) -> tuple[dict[tuple[int, int], Series], Series] | NoAnswer:

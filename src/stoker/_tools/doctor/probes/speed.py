@@ -77,7 +77,7 @@ def _probed(subject: Subject) -> SpeedFacts:
     sample_s = statistics.median(each_s) if each_s else statistics.median(inline.fetch_s) / inline.rows
     slow, slow_share = _stragglers(subject, inline, sample_s)
     tensors = list(_tensors(inline.batch))
-    lap = _lap(subject, batches, rows, inline_s)
+    pace = _pace(subject, batches, rows, inline_s)
     return SpeedFacts(
         rows=rows,
         batches=len(inline.fetch_s),
@@ -88,9 +88,9 @@ def _probed(subject: Subject) -> SpeedFacts:
         collate_s=scale * statistics.median(inline.collate_s),
         batch_bytes=int(scale * sum(each.nbytes for each in tensors)),
         batch_tensors=len(tensors),
-        workers=lap.workers,
-        loader_s=lap.loader_s,
-        parent_s=lap.parent_s,
+        workers=pace.workers,
+        loader_s=pace.loader_s,
+        parent_s=pace.parent_s,
         share_s=_shared_s(tensors),
         sample_s=sample_s,
         sampled=len(each_s),
@@ -106,7 +106,8 @@ def _probed(subject: Subject) -> SpeedFacts:
         else None,
         usable_cpus=cpus().usable,
         available_bytes=room_bytes(),
-        why_no_loader=lap.why_not,
+        why_no_loader=pace.why_not,
+        foreign_cpus=pace.foreign_cpus,
     )
 
 
@@ -184,17 +185,17 @@ def _stragglers(subject: Subject, inline: _Inline, sample_s: float) -> tuple[tup
 
 
 def _again(subject: Subject, index: Any) -> Iterator[float]:
-    """Seconds of a sample, twice."""
+    """Seconds of a sample, twice, less those in which others had the CPU."""
     for _ in range(2):
-        before = time.perf_counter()
+        before, queued = time.perf_counter(), _queued_s()
         try:
             subject.sample(index)
         except Exception:
             yield 0.0
-        yield time.perf_counter() - before
+        yield time.perf_counter() - before - (_queued_s() - queued)
 
 
-def _lap(subject: Subject, batches: Sequence[Sequence[Any]], rows: int, inline_s: float) -> LoaderPace:
+def _pace(subject: Subject, batches: Sequence[Sequence[Any]], rows: int, inline_s: float) -> LoaderPace:
     workers = worker_count(subject)
     if inline_s > _NEEDS_WORKERS_S:
         return LoaderPace(workers, why_not="a batch takes so long that workers are needed")

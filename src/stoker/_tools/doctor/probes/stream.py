@@ -161,7 +161,7 @@ def _with_ranks(stream: StreamFacts, subject: Subject) -> StreamFacts:
     return replace(
         stream,
         world=world,
-        world_told=told,
+        world_known=told,
         ranks_alike=_same(*([item for each in reads for item in each.digests] for reads in (first, last))),
         ranks=tuple(
             (rank, tuple(len(each.digests) for each in reads))

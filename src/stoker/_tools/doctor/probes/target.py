@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
+from stoker._tools.doctor.instruments.caches import caches
 from stoker._tools.doctor.probes.process import start_method
 from stoker._tools.probes.target import engine, has_own_collate, length_of, site, whole
 from stoker._tools.sandbox.subject import Subject
@@ -36,6 +37,7 @@ def probe(subject: Subject) -> TargetFacts:
         file=subject.file,
         source=_source(subject.file),
         attributes=_attributes(dataset),
+        caches=caches(dataset),
     )
 
 
@@ -79,6 +81,7 @@ def loader_arguments(loader: Any, given: dict[str, Any]) -> LoaderArguments:
         file=made.path if made else None,
         line=made.line if made else None,
         on_bad_sample=str(getattr(loader, "on_bad_sample", "raise")),
+        device=None if getattr(loader, "device", None) is None else str(loader.device),
     )
 
 

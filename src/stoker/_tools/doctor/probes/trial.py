@@ -65,7 +65,7 @@ def _tried(
     try:
         torch.manual_seed(0)  # the same order in every trial
         if one_thread:
-            from stoker._runtime.worker.process_setup import single_thread
+            from stoker._runtime.worker.process.process_setup import single_thread
 
             single_thread()
         loader = _loader(subject, workers, method, set(without), engine or target.engine(subject.loader))

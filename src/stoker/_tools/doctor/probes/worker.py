@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import threading
@@ -131,19 +132,19 @@ def _whose(subject: Subject, indices: Sequence[Any], seen: _WorkerAnswer) -> str
 
 
 def _hold_cv2() -> None:
-    cv2: Any = sys.modules["cv2"]
-    cv2.setNumThreads(0)
+    # A dataset may import it with its first sample: this worker has not made one.
+    importlib.import_module("cv2").setNumThreads(0)
 
 
 def _hold_native() -> None:
-    from threadpoolctl import threadpool_limits
+    from stoker._runtime.worker.process.native_pools import threadpool_limits
 
     threadpool_limits(1)
 
 
 def _pools() -> dict[str, int]:
     """What each library says of itself. Loads none."""
-    from threadpoolctl import threadpool_info
+    from stoker._runtime.worker.process.native_pools import threadpool_info
 
     pools: dict[str, int] = {}
     for each in threadpool_info():

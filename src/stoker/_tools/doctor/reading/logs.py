@@ -7,7 +7,6 @@ in one pass, in bounded memory. Every line keeps the number it had.
 from __future__ import annotations
 
 import codecs
-import json
 import re
 from bisect import bisect_right
 from collections import Counter, deque
@@ -16,12 +15,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO
 
+from stoker._host import bounded_json
+
 _WHOLE_CHARS = 400_000
 """A text up to this long is kept as it is."""
 _KEPT_CHARS = {"sure": (100_000, 250_000), "likely": (50_000, 100_000)}
 """Of a longer one: how much is kept of its first and of its last lines around trouble, which is sure or only likely."""
 _BEFORE, _AFTER = 60, 30
 """Lines around one that looks like trouble."""
+_NEIGHBOUR_CHARS = 2000
+"""Of a line beside trouble so much is kept: endless ones would push the trouble out."""
 _PIECE_BYTES = 1 << 16
 """A line longer than this counts as several."""
 
@@ -31,13 +34,13 @@ _SURE = (
 )  # fmt: skip
 _LIKELY = ("Error", "Exception", "DataLoader", "signal", "Killed", "Warning", "worker", "fork")
 """What trouble looks like. Plain words: many of them are found faster than one regular expression of them all."""
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|[\x00\x08]")
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|[\x00\x01\x08]")
 _PREFIX = re.compile(
     r"""[ ]{0,3}(?:
       \[(?:rank|default|local_rank)?[ _]?\d{1,5}\]:?                             # torchrun, Lightning, DeepSpeed
     | \[\d+,\d+\]<std(?:err|out)>:                                               # mpirun
     | \((?:[\w.:<>-]{1,80}[ ])?pid=\d+(?:,[ ]ip=[\w.:]+)?\)                      # Ray
-    | \[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?(?:[ ]-)?
+    | \[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?(?:[ ]-|:(?=[ ]))?
     | \[?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?
     | [A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ]\d\d:\d\d:\d\d[ ][\w.-]{1,60}[ ][\w.-]{1,40}(?:\[\d+\])?:   # syslog, journalctl
     | std(?:err|out)[ ][FP]                                                      # containerd
@@ -47,6 +50,9 @@ _PREFIX = re.compile(
     | \d{1,4}:(?=[ ])                                                            # srun -l
     | E(?=[ ]{3})                                                                # pytest
     | >(?=[ ])                                                                   # quoted mail
+    | \#[ ]?(?=[ ]*File[ ]"|Traceback|\w+Error:)                                 # commented out
+    | (?:\*\*|`{1,3})(?=[\w ]*(?:Error|Exception|Traceback|Interrupt)\b)           # Markdown
+    | \^C(?=[A-Z])                                                               # what a terminal shows of Ctrl-C
     )[ ]?""",
     re.VERBOSE,
 )
@@ -64,6 +70,15 @@ _JSON_KEYS = (
     "error",
     "textPayload",
 )
+_LINK = re.compile(
+    r"\[([^\]\n]{1,400})\]\((?:file|vscode-notebook-cell|https?):[^)\n]{0,800}\)|[ ]<https?://localhost[^>\n]{0,80}>"
+)
+"""A place in a file, as VS Code and Colab show it in a notebook: only its text is kept."""
+_BOX_PATH = re.compile(
+    r"[│┃] (?=[^\s│┃❱])(?!(?:[^│┃\n]* )?in [^\s│┃]+\s*[│┃]$)([^│┃\n]*?[\\/][^│┃\n]*?)\s*[│┃]$"
+)
+"""The first line of a path that rich broke: its end, with "in" and a name, is on the next."""
+_CONTINUED = "\x01"
 _FRAMES = ("─", "━", "╭", "╰", "╮", "╯")
 _MOST_BLANK = 3
 """Blank lines in a row that are kept."""
@@ -173,9 +188,9 @@ class _Windows:
             self._after = _AFTER
         elif self._after:
             self._after -= 1
-            self._keep(number, line)
+            self._keep(number, line[:_NEIGHBOUR_CHARS])
         else:
-            self._before.append((number, line))
+            self._before.append((number, line[:_NEIGHBOUR_CHARS]))
 
     def kept(self) -> list[tuple[int, str]]:
         return [*self._head, *self._tail]
@@ -205,6 +220,8 @@ def _joined(kept: list[tuple[int, str]], *, whole: bool) -> Log:
         starts.append(place)
         numbers.append(number)
         goes_on = len(line) == breaks and following[1][:1].strip() and line[-1:].strip()
+        if line.endswith(_CONTINUED):
+            line, goes_on = line[:-1] + " " * line.endswith(f" in{_CONTINUED}"), following[1][:1].strip()
         parts.append(line if goes_on else line + "\n")
         place += len(parts[-1])
     return Log("".join(parts), tuple(starts), tuple(numbers), whole)
@@ -219,7 +236,7 @@ def _break_width(lines: list[str]) -> int:
 
 def _plain(line: str, depth: int = 0) -> list[str]:
     """What a line says, without what it is wrapped in: usually one line, several for JSON and for progress bars."""
-    line = _ANSI.sub("", line) if "\x1b" in line or "\x00" in line or "\x08" in line else line
+    line = _ANSI.sub("", line) if any(each in line for each in "\x1b\x00\x01\x08") else line
     line = line.rstrip("\r\n")
     if "\r" in line:
         return [each for part in line.split("\r") if part.strip() for each in _plain(part, depth)]
@@ -234,8 +251,17 @@ def _plain(line: str, depth: int = 0) -> list[str]:
         if match is None:
             break
         line = line[match.end() :]
+    if "](" in line or "<http" in line:
+        line = _LINK.sub(lambda match: match[1] or "", line)
     if line[:1] in ("│", "┃"):  # rich draws a box around tracebacks
-        line = line.strip("│┃").rstrip()
+        path = _BOX_PATH.match(line)
+        line = (
+            f"{path[1]}{_CONTINUED}"
+            if path
+            else line.strip("│┃").strip(" ")
+            if line[1:3].strip()
+            else line.strip("│┃").rstrip()
+        )
     if line[:1] in _FRAMES:
         line = line.strip("".join(_FRAMES)).strip()
     if depth < 2 and line.startswith("{"):
@@ -251,8 +277,8 @@ def _json_text(line: str) -> str | None:
     if not (bare.startswith("{") and bare.endswith("}") and len(bare) <= _PIECE_BYTES):
         return None
     try:
-        found = json.loads(bare)
-    except (ValueError, RecursionError):
+        found = bounded_json.loads(bare)
+    except ValueError:
         return None
     texts = [found[key] for key in _JSON_KEYS if isinstance(found.get(key), str)]
     inner = found.get("jsonPayload")

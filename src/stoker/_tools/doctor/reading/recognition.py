@@ -14,6 +14,9 @@ NOTE_WEIGHT = 100
 """Of a code that stoker itself has written below an error."""
 WARNING_WEIGHT = 5
 """Marks below this are of warnings: they name no failure while something else has failed."""
+QUOTED_WEIGHT = 9
+"""At most this much has a mark that only a quoted line of source bears: notebooks and rich print the lines around a call."""
+_QUOTED_LINE = re.compile(r"[ \t]*\d{1,5}[ \t│]")
 _BEFORE_CHARS, _AFTER_CHARS = 8000, 4000
 """Around a match: where its ``also`` and ``never`` are looked for."""
 _PASSED = re.compile(
@@ -76,9 +79,10 @@ def _found(log: Log, text: str, marks: Mapping[str, Sequence[Mark]]) -> list[Fou
         for mark in each:
             if code in found and found[code].weight >= mark.weight:
                 continue
-            place = _place(mark, text)
+            place, quoted = _place(mark, text)
             if place is not None:
-                _add(found, FoundMark(code, mark.weight, place, *log.at(place)))
+                weight = min(mark.weight, QUOTED_WEIGHT) if quoted else mark.weight
+                _add(found, FoundMark(code, weight, place, *log.at(place)))
     return list(found.values())
 
 
@@ -88,17 +92,19 @@ def _add(found: dict[str, FoundMark], sign: FoundMark) -> None:
         found[sign.code] = sign
 
 
-def _place(mark: Mark, text: str) -> int | None:
-    """Where a mark is first found with all that must stand near it and nothing that must not."""
+def _place(mark: Mark, text: str) -> tuple[int | None, bool]:
+    """Where a mark is first found with all that must stand near it and nothing that must not; True if only in quoted source."""
+    quoted: int | None = None
     for match in compiled(mark.pattern).finditer(text):
         around = text[max(0, match.start() - _BEFORE_CHARS) : match.end() + _AFTER_CHARS]
         if all(compiled(each).search(around) for each in mark.also) and not any(
             compiled(each).search(around) for each in mark.never
         ):
-            return match.start() + len(match[0]) - len(match[0].lstrip())
-        if not mark.also and not mark.never:
-            break
-    return None
+            place = match.start() + len(match[0]) - len(match[0].lstrip())
+            if not _QUOTED_LINE.match(text, text.rfind("\n", 0, place) + 1, place + 1):
+                return place, False
+            quoted = place if quoted is None else quoted
+    return quoted, quoted is not None
 
 
 @cache

@@ -140,6 +140,8 @@ class Hooks:
                 self._guarded(iterator, self._failed, iterator, watch, error)
                 raise
             self._guarded(iterator, watch.given)
+            if watch.weighs:
+                self._guarded(iterator, watch.weigh, batch)
             return batch
 
         return hook
@@ -193,6 +195,8 @@ class Hooks:
             finally:
                 fetcher.collate_fn = collate_fn
             self._guarded(iterator, watch.given)
+            if watch.weighs:
+                self._guarded(iterator, watch.weigh, batch)
             return batch
 
         return hook

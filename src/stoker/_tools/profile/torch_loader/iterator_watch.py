@@ -11,6 +11,7 @@ from stoker._record.run_page.page import ASKED_NS, GIVEN_NS, STEPS
 from stoker._record.schema import SlowestSample, StepRow
 from stoker._runtime.device.idle_meter import IdleMeter, idle_meter
 from stoker._runtime.worker.cpu_meter import SingleTaskMeter
+from stoker._tools.probes.batch_bytes import batch_bytes
 from stoker._tools.profile.torch_loader.recorders import RecordedLoader
 from stoker._tools.profile.torch_loader.task_clock import TaskClock
 
@@ -28,6 +29,10 @@ class IteratorWatch:
         self._epoch = account.epoch()
         self._seq = 0
         self._asked_ns = 0
+        self._rows = 0
+        """Of the last batch; 0: not known."""
+        self.weighs = account.recorder.sample_bytes is None
+        """Whether the size of a sample is not known yet."""
         known = account.recorder.idle
         self._idle = known if isinstance(known, IdleMeter) else idle_meter()
         account.recorder.connect(idle=self._idle)
@@ -39,6 +44,12 @@ class IteratorWatch:
     def given(self) -> None:
         """It returns a batch."""
         raise NotImplementedError
+
+    def weigh(self, batch: Any) -> None:
+        """Note how large a sample is, by one batch of each iterator whose rows are known."""
+        if self._rows:
+            self.weighs = False
+            self._account.recorder.sample_bytes = batch_bytes(batch) // self._rows
 
     def failed(self, error: BaseException) -> None:
         """It raises: the end, an error of the dataset's, or what torch says of a worker that died."""
@@ -154,6 +165,7 @@ class InlineWatch(IteratorWatch):
         got_ns = clock.collated_ns or now_ns
         received_ns = clock.received_ns
         reading = self._meter.ended(self._asked_ns, got_ns)
+        self._rows = clock.rows
         if clock.slow_ns:
             self._slow(clock.slow_index, clock.slow_ns, PARENT, self._seq, clock.slow_row)
         self._step_buffer.write(

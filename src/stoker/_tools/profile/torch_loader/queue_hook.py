@@ -11,12 +11,12 @@ _clock = time.monotonic_ns
 class QueueHook:
     """At the queues of one iterator, which are the parent's own objects. They stay what they are.
 
-    Without pinning, ``next()`` itself reads: ``heard_ns`` is when it last began to. With pinning a thread of torch's reads, pins
+    Without pinning, ``next()`` itself reads: ``received_ns`` is when it last began to. With pinning a thread of torch's reads, pins
     and passes on; that is noted by batch.
     """
 
     def __init__(self, iterator: Any) -> None:
-        self.heard_ns = 0
+        self.received_ns = 0
         self._unpickled: dict[Any, int] = {}
         self._pins = bool(getattr(iterator, "_pin_memory", False))
         queue = getattr(iterator, "_worker_result_queue", None)
@@ -30,13 +30,13 @@ class QueueHook:
         if self._pins:
             at_ns = self._unpickled.pop(idx, 0)
             return at_ns, at_ns > 0
-        return self.heard_ns, False
+        return self.received_ns, False
 
     def _follow_reading(self, queue: Any) -> None:
         receive = queue._recv_bytes
 
         def observed(*args: Any, **kwargs: Any) -> Any:
-            self.heard_ns = _clock()
+            self.received_ns = _clock()
             return receive(*args, **kwargs)
 
         queue._recv_bytes = observed

@@ -13,7 +13,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from torch.utils.data import IterableDataset
+
 from stoker._record.call_site import site
+from stoker._record.dataset_identity import length_of
 from stoker._record.journal import sink_from_environment
 from stoker._record.recorder import Recorder
 from stoker._record.schema import Option
@@ -163,6 +166,7 @@ def _key(loader: Any, made_at: str | None) -> tuple[str | None, str, tuple[tuple
 
 def _recorder(key: Any, loader: Any) -> Recorder:
     made_at, dataset, options = key
+    dataset_here = getattr(loader, "dataset", None)
     return Recorder(
         name="loader",
         engine="torch",
@@ -171,6 +175,7 @@ def _recorder(key: Any, loader: Any) -> Recorder:
         site=made_at,
         options={name: Option(value, why) for name, value, why in options},
         sink=sink_from_environment(),
+        samples=None if isinstance(dataset_here, IterableDataset) else length_of(dataset_here),
     )
 
 

@@ -24,7 +24,7 @@ from stoker._tools.profile.torch_loader.task_ring import TaskRing, TaskRow
 _clock = time.monotonic_ns
 _LOOP = "torch.utils.data._utils.worker"
 _NOT_A_BATCH = -1
-_TELLING_NS = 200_000_000
+_REPORT_NS = 200_000_000
 """How often a worker tells of its threads, as stoker's own do."""
 
 
@@ -93,7 +93,7 @@ class RowWriter:
         self._worker = worker
         self._clock = clock
         self._meter = CpuMeter()
-        self._told_ns = 0
+        self._reported_ns = 0
         self._began_cpu_ns = -1
         self._feeder_cpu_ns = 0
         """What torch's own thread used to pickle batches: that is hand-over, and no thread of the dataset's."""
@@ -178,8 +178,8 @@ class RowWriter:
         clock = self._clock
         now_ns = _clock()
         cpu_ns, runq_ns, metered_ns = self._meter.ended(clock.received_ns, now_ns)
-        if now_ns - self._told_ns > _TELLING_NS:
-            self._told_ns = now_ns
+        if now_ns - self._reported_ns > _REPORT_NS:
+            self._reported_ns = now_ns
             used_ns = time.process_time_ns() - self._began_cpu_ns - self._feeder_cpu_ns
             self._ring.tell(self._worker, threads() - self._fed, max(0, used_ns))
         row = TaskRow(

@@ -7,8 +7,8 @@ import weakref
 from collections import deque
 from typing import Any, NamedTuple
 
+from stoker._record.readings.worker_usage import Size
 from stoker._record.schema import StepRow
-from stoker._record.worker_usage import Size
 from stoker._tools.profile.torch_loader.iterator_watch import AT_ONCE_NS, IteratorWatch
 from stoker._tools.profile.torch_loader.queue_hook import QueueHook
 from stoker._tools.profile.torch_loader.recorders import RecordedLoader
@@ -93,7 +93,7 @@ class WorkersWatch(IteratorWatch):
 
     def asked(self) -> None:
         self._task = None
-        self._queue_hook.heard_ns = 0
+        self._queue_hook.received_ns = 0
         if self._ring is not None:
             self._depth = max(0, self._ring.done - self._taken)
         self._asked_ns = _clock()
@@ -122,10 +122,11 @@ class WorkersWatch(IteratorWatch):
             self._not_known(asked_ns, now_ns, self._depth)
             return
         # torch reads and unpickles the batch, and then plans. The record has it the other way round.
-        heard_ns, pinned = self._queue_hook.arrival(task.idx)
-        got_ns = min(max(heard_ns, asked_ns), self._got_ns) if heard_ns else self._got_ns
+        received_ns, pinned = self._queue_hook.arrival(task.idx)
+        got_ns = min(max(received_ns, asked_ns), self._got_ns) if received_ns else self._got_ns
         planned_ns = got_ns + self._planned_ns - self._got_ns
         made = self._made(task)
+        self._rows = made.rows
         if made.slow_ns:
             self._slow(made.slow_index, made.slow_ns, self._worker, task.idx, made.slow_row)
         if made.sent_ns:

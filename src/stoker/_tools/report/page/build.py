@@ -10,6 +10,7 @@ from stoker._tools.report.page.material import Material
 from stoker._tools.report.page.sections import (
     blame,
     breakdown,
+    cache,
     compare,
     curve,
     findings,
@@ -32,6 +33,7 @@ SECTIONS = (
     curve,
     lanes,
     memory,
+    cache,
     blame,
     slowest,
     machine,

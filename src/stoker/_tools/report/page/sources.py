@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from stoker._host import bounded_file, bounded_json
 from stoker._record import journal
 from stoker._record.schema import FORMAT
 from stoker._tools.report.page import runs
@@ -80,12 +80,12 @@ def document(path: Path) -> dict[str, Any]:
     """What ``stoker tune``, ``doctor`` or ``demo`` wrote as JSON: of a version that is known, with what it has to have."""
     kind, version, needed = _READ[format_of(path)]
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = bounded_json.loads(bounded_file.read(path))
     except UnicodeDecodeError as error:
         raise RecordError(f"{path} is no JSON: it is not text") from error
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise RecordError(
             f"{path} is {kind} that was cut off or damaged, so make it again: {error}"
         ) from error
@@ -138,14 +138,14 @@ def _notes(path: Path) -> tuple[str, ...]:
 
 def _is_cut(path: Path) -> bool:
     """Whether a line of this journal is not whole. Those that are were read."""
-    text = path.read_bytes()
+    text = bounded_file.read(path)
     lines = text.splitlines()
     if any(line.startswith(b'{"format":') and not line.endswith(b"}") for line in lines):
         return True
     if text.endswith(b"\n") or len(lines) < 2:
         return False
     try:
-        json.loads(lines[-1])
-    except (ValueError, RecursionError):
+        bounded_json.loads(lines[-1])
+    except ValueError:
         return lines[-1].startswith(b"{")
     return False

@@ -16,6 +16,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+from stoker._host import bounded_json
 from stoker._record.schema import FORMAT
 from stoker.errors import TraceError
 
@@ -26,6 +27,8 @@ _HEAD = 1 << 20
 """Characters within which a trace has to show that it is one."""
 _MOST = 64 << 20
 """Characters that one value may take: beyond, it is damage."""
+_LATEST_NS = (1 << 63) - 1
+"""A moment in the year 2262: nothing later is believed."""
 _GZIP = b"\x1f\x8b"
 _BETWEEN = re.compile(r"[\s,]*")
 _NEXT_EVENT = re.compile(r'\{\s*"ph"\s*:')
@@ -40,7 +43,11 @@ def is_trace(path: Path) -> bool:
     try:
         if not path.is_dir():
             return _is_trace(_begin(path))
-        begins = [_begin(each) for each in path.iterdir() if each.name.endswith((*_SUFFIXES, ".jsonl"))]
+        begins = [
+            _begin(each)
+            for each in path.iterdir()
+            if each.name.endswith((*_SUFFIXES, ".jsonl")) and each.is_file()
+        ]
     except OSError:
         return False
     return any(map(_is_trace, begins)) and not any(f'"{FORMAT}"' in begin[:200] for begin in begins)
@@ -72,7 +79,11 @@ def files(paths: list[Path]) -> list[Path]:
         if not path.is_dir():
             found.append(path)
             continue
-        held = sorted(each for each in path.iterdir() if each.name.endswith(_SUFFIXES) and is_trace(each))
+        held = sorted(
+            each
+            for each in path.iterdir()
+            if each.name.endswith(_SUFFIXES) and each.is_file() and is_trace(each)
+        )
         if not held:
             raise TraceError(f"there is no trace of torch.profiler in the folder {path}")
         found += held
@@ -95,7 +106,7 @@ class TraceFile:
     def base_unix_ns(self) -> int:
         """The moment that the file counts from. Before torch 2.4 that was the beginning of 1970."""
         base = self.entries.get("baseTimeNanoseconds", 0)
-        return base if isinstance(base, int) else 0
+        return base if isinstance(base, int) and 0 <= base <= _LATEST_NS else 0
 
     def events(self) -> Iterator[Event]:
         """In the order of the file. Raises TraceError when it is no trace at all."""
@@ -184,7 +195,10 @@ class _Text:
         while True:
             try:
                 value, self.place = _DECODER.raw_decode(self._held, self.place)
+                bounded_json.require_flat(value)
                 return value
+            except RecursionError:
+                raise ValueError("it is nested too deeply") from None
             except json.JSONDecodeError as error:
                 # What is wrong before the end of what we hold does not get better with more text; but the place that is named
                 # for an open string is where it began.

@@ -10,14 +10,16 @@ from __future__ import annotations
 import errno
 import gzip
 import heapq
+import io
 import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO, cast
+
+from stoker._host.private_files import followed, open_stream, replacing
 
 Event = dict[str, Any]
 CATEGORY = "stoker"
@@ -128,27 +130,21 @@ def write(found: Iterable[Event], entries: dict[str, Any], path: Path, *, force:
     """
     if not force and path.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-    packed, path = path.suffix == ".gz", path.resolve()
+    packed, path = path.suffix == ".gz", followed(path)
     if path.exists() and not path.is_file():
-        with _opened(path, packed=packed) as file:
+        with open(open_stream(path), "wb") as pipe, _text(pipe, packed=packed) as file:
             return _write(found, entries, file)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with _opened(fresh, packed=packed) as file:
+    with replacing(path, mode=0o666) as fd:
+        with open(fd, "wb", closefd=False) as raw, _text(raw, packed=packed) as file:
             written = _write(found, entries, file)
         if not force:
             path.open("x").close()  # refuses one that came meanwhile
-        os.replace(fresh, path)
-        return written
-    finally:
-        with suppress(FileNotFoundError):
-            fresh.unlink()
+    return written
 
 
-def _opened(path: Path, *, packed: bool) -> TextIO:
-    if packed:
-        return gzip.open(path, "wt", encoding="utf-8", compresslevel=5)
-    return path.open("w", encoding="utf-8")
+def _text(file: BinaryIO, *, packed: bool) -> TextIO:
+    inner = cast(BinaryIO, gzip.GzipFile("", "wb", 5, file, 0)) if packed else file
+    return io.TextIOWrapper(inner, encoding="utf-8")
 
 
 def _write(found: Iterable[Event], entries: dict[str, Any], file: TextIO) -> int:

@@ -77,7 +77,8 @@ class _MergedSoFar:
     def watch(self, found: Iterator[Event]) -> Iterator[Event]:
         """Theirs."""
         for event in found:
-            self.pids.add(event.get("pid"))
+            if isinstance(pid := event.get("pid"), int | str):
+                self.pids.add(pid)
             if event.get("ph") == "X" and isinstance(event.get("ts"), int | float):
                 self.began_us = min(self.began_us, event["ts"])
                 self.ended_us = max(self.ended_us, event["ts"])

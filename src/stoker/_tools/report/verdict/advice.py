@@ -10,15 +10,18 @@ from collections.abc import Callable
 from stoker._record.causes.causes import Causes
 from stoker._record.finding import Gain, counted, duration
 from stoker._record.schema import LoaderRecord, Machine
+from stoker._tools.report.verdict.cache_advice import sample_cache
 from stoker._tools.report.verdict.case import AdviceCase, more_workers
 from stoker._tools.report.verdict.codes import VerdictFinding
 from stoker._tools.report.verdict.cpu_advice import bandwidth, compute, gil, starved
 from stoker._tools.report.verdict.loader_advice import head_of_line, parent, slow_worker, start_up, switch
 
 
-def findings(loader: LoaderRecord, machine: Machine, causes: Causes) -> tuple[VerdictFinding, ...]:
+def findings(
+    loader: LoaderRecord, machine: Machine, causes: Causes, world_size: int = 1
+) -> tuple[VerdictFinding, ...]:
     """What to change, the most promising first."""
-    case = AdviceCase(loader, machine, causes)
+    case = AdviceCase(loader, machine, causes, world_size)
     if causes.severity == "none" or causes.cause is None:
         return tuple(_fine(case))
     if not loader.totals.steps and not loader.totals.worker_deaths:
@@ -26,6 +29,11 @@ def findings(loader: LoaderRecord, machine: Machine, causes: Causes) -> tuple[Ve
     found_all = _BY_CAUSE[causes.cause](case)
     if causes.cause in ("io", "compute", "head_of_line") and causes.measurement("slow_worker") is not None:
         found_all.insert(0, slow_worker(case))
+    cache = sample_cache(case)
+    if cache is not None:
+        first = found_all[0].gain if found_all and found_all[0].edit is not None else None
+        better = first is None or (first.share or 0.0) < ((cache.gain and cache.gain.share) or 0.0)
+        found_all.insert(0 if better else 1, cache)
     if loader.engine == "torch":
         other = switch(case)
         # Where the loader's own doing is part of it, that is the second thing to try, else the last.
@@ -74,6 +82,18 @@ def _no_batch(case: AdviceCase) -> VerdictFinding:
 
 
 def _io(case: AdviceCase) -> list[VerdictFinding]:
+    locked = case.evidence_text("lock_share")
+    if locked:
+        return [
+            case.finding(
+                "slow-reads",
+                locked,
+                "Hold the lock for less, or not at all: one file for each worker, or files that are only read. More workers "
+                "would wait longer.",
+                None,
+                case.at_most("io"),
+            )
+        ]
     found = more_workers(case, waiting=True)
     if not found:
         found.append(

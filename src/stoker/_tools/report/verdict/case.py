@@ -22,6 +22,8 @@ class AdviceCase:
     loader: LoaderRecord
     machine: Machine
     causes: Causes
+    world_size: int = 1
+    """Ranks of the run, each with a share of the dataset."""
 
     def option(self, name: str) -> Any:
         """The value of an option; None when the record does not have it."""

@@ -23,7 +23,8 @@ def compute(case: AdviceCase) -> list[VerdictFinding]:
     found.append(
         case.finding(
             "cheaper-samples",
-            f"workers compute {case.worker_share('cpu_ns')} of their time, mostly in {stage}",
+            f"{'workers compute' if case.loader.kind.workers else 'making a batch computes'} "
+            f"{case.worker_share('cpu_ns')} of {'their' if case.loader.kind.workers else 'its'} time, mostly in {stage}",
             f"Make {what} cheaper: decode smaller, cache what repeats, native or batched transforms, or move them to the device.",
             None,
             case.at_most("compute"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stoker._record.finding import Edit, Gain
+from stoker._record.finding import Edit, Gain, duration
 from stoker._tools.report.verdict.case import AdviceCase
 from stoker._tools.report.verdict.codes import VerdictFinding
 
@@ -67,10 +67,20 @@ def parent(case: AdviceCase) -> list[VerdictFinding]:
     """What the training process does itself, by stage."""
     stage = next((each for each in case.causes.stages("parent") if each != "record"), "open")
     code, advice = _PARENT[stage if stage in _PARENT else "open"]
-    share = case.causes.stages("parent").get(stage, 0) / max(1, case.causes.wait_ns)
-    evidence = f"{share:.0%} of the waiting is the training process itself, in {stage}"
+    spent_ns = case.causes.stages("parent").get(stage, 0)
+    share = spent_ns / max(1, case.causes.wait_ns)
+    batch_s = spent_ns / 1e9 / max(1, case.loader.totals.steps)
+    evidence = (
+        f"{share:.0%} of the waiting is the training process itself, in {stage}: {duration(batch_s)} a batch"
+    )
+    if code == "heavy-batches" and batch_s < _LONG_OPENING_S:
+        advice = _SHORT_OPENING
     return [case.finding(code, evidence, advice, None, case.at_most("parent"))]
 
+
+_LONG_OPENING_S = 0.005
+"""A batch of a few tensors is opened in less; thousands of Python objects take longer."""
+_SHORT_OPENING = "Opening a batch costs the same for every batch, whatever is in it: larger batches have fewer of these costs."
 
 _PARENT = {
     "plan": ("slow-sampler", "Make the sampler cheaper: compute the order once per epoch (torch.randperm), yield plain ints."),

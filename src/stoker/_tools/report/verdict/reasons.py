@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stoker._record.causes.causes import Causes
 from stoker._record.finding import capitalised, counted, duration
-from stoker._record.schema import LoaderRecord, Machine
+from stoker._record.schema import CacheUse, LoaderRecord, Machine
 from stoker._tools.report.verdict.forecast import pace
 from stoker._tools.report.verdict.table import RECORDING, cause_of, percents
 
@@ -74,7 +74,11 @@ def sentence(loader: LoaderRecord, causes: Causes) -> str:
         name = "starting an epoch takes long"
     elif causes.cause == "unknown" and loader.totals.worker_deaths:
         name = f"{counted(loader.totals.worker_deaths, 'worker')} died, and their batches were made again"
-    return f"The training loop waits {causes.stall:.0%} of the time for {title(loader)}: {name} ({label(causes)})."
+    if causes.severity == "low":
+        share = f"{causes.stall:.1%} of the time, little,"
+    else:
+        share = f"{causes.stall:.0%} of the time"
+    return f"The training loop waits {share} for {title(loader)}: {name} ({label(causes)})."
 
 
 def _is_parents(loader: LoaderRecord, causes: Causes) -> bool:
@@ -111,6 +115,11 @@ def why(loader: LoaderRecord, machine: Machine, causes: Causes) -> tuple[str, ..
         lines.append(
             f"{causes.hidden_ns / max(1, causes.wait_ns):.0%} of the waiting was hidden: the accelerator still had work."
         )
+    copied_ns = loader.totals.copied_ns
+    if copied_ns:
+        exposed_ns = sum(each.ns for each in loader.blame if each.stage == "copy")
+        hidden = max(0.0, 1 - exposed_ns / copied_ns)
+        lines.append(f"{hidden:.0%} of the time of copies to the device was hidden behind the loop.")
     return tuple(lines[:3])
 
 
@@ -131,8 +140,19 @@ def evidence(loader: LoaderRecord, causes: Causes) -> tuple[str, ...]:
         depth = f"; {totals.depth / totals.steps:.1f} lay ready on average"
         window = "" if totals.window is None else f", in a window of {totals.window}"
         lines.append(capitalised(ready + depth + window))
+    if loader.cache is not None:
+        lines.append(cache_use(loader.cache))
     lines += [f"Not measured: {each}" for each in causes.missing]
     return tuple(lines[:_MOST_EVIDENCE])
+
+
+def cache_use(use: CacheUse) -> str:
+    """What sample caches did, in a sentence without its full stop."""
+    asked = use.hits + use.misses
+    hits = f"{use.hit_share:.0%} of " if use.hit_share is not None else ""
+    text = f"The cache had {hits}{counted(asked, 'sample')}, which saved {duration(use.saved_ns / 1e9)} of the workers' time"
+    full = f"; {counted(use.passed, 'sample')} could not be stored or found no room" if use.passed else ""
+    return f"{text}{full}"
 
 
 def _arithmetic(loader: LoaderRecord, machine: Machine, causes: Causes) -> str | None:

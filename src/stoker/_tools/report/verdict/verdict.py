@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stoker._record.causes.causes import Causes, find_causes
+from stoker._record.causes.contention import foreign_cpus
 from stoker._record.finding import counted
 from stoker._record.schema import Event, LoaderRecord, Machine, RunRecord, SlowestSample
 from stoker._tools.report.verdict import reasons
@@ -13,6 +14,8 @@ from stoker._tools.report.verdict.codes import VerdictFinding
 
 HOURS_PER_MONTH = 730
 _FEW_STEPS = 16
+_LEAST_NEIGHBOUR = 0.3
+"""CPUs that others use, from which on it is said. A desktop or a cluster's agents use less."""
 _MOST_SLOW = 5
 _MOST_EVENTS = 50
 
@@ -78,17 +81,19 @@ class Verdict:
 def judge(record: RunRecord, *, price_per_hour: float | None = None, watts: float | None = None) -> Verdict:
     """Say what a run shows. Raises nothing for a record that is whole; loaders that handed out nothing are noted."""
     used = [each for each in record.loaders if each.totals.steps or each.totals.wait_ns]
-    found = sorted((_loader(each, record.machine) for each in used), key=lambda each: -each.causes.exposed_ns)
+    found = sorted((_loader(each, record) for each in used), key=lambda each: -each.causes.exposed_ns)
     headline = (
         found[0].sentence if found else "No DataLoader delivered a batch, so there is nothing to judge."
     )
     notes = _notes(record)
+    notes += _neighbours(max(used, key=lambda each: each.load.wall_ns, default=None), record.machine)
     if found and 0 < found[0].steps < _FEW_STEPS:
         notes.append(f"This rests on {counted(found[0].steps, 'batch', 'batches')}, too few to rely on.")
     return Verdict(headline, tuple(found), _cost(found, price_per_hour, watts), tuple(notes))
 
 
-def _loader(loader: LoaderRecord, machine: Machine) -> LoaderVerdict:
+def _loader(loader: LoaderRecord, record: RunRecord) -> LoaderVerdict:
+    machine = record.machine
     causes = find_causes(loader, machine)
     totals = loader.totals
     whole_ns = totals.wait_ns + totals.step_ns
@@ -106,7 +111,7 @@ def _loader(loader: LoaderRecord, machine: Machine) -> LoaderVerdict:
         sentence=reasons.sentence(loader, causes),
         why=reasons.why(loader, machine, causes),
         evidence=reasons.evidence(loader, causes),
-        findings=findings(loader, machine, causes),
+        findings=findings(loader, machine, causes, record.run.world_size),
         crew=_workers_summary(loader),
         slowest=tuple(loader.slowest[:_MOST_SLOW]),
         events=tuple(loader.events[-_MOST_EVENTS:]),
@@ -161,6 +166,17 @@ def cost(idle: float, price_per_hour: float | None, watts: float | None) -> Cost
         watts,
         None if watts is None else idle * watts * HOURS_PER_MONTH / 1000,
     )
+
+
+def _neighbours(loader: LoaderRecord | None, machine: Machine) -> list[str]:
+    """Whether others had CPUs meanwhile: every number of the run depends on them."""
+    foreign = None if loader is None else foreign_cpus(loader.load)
+    if foreign is None or foreign < _LEAST_NEIGHBOUR:
+        return []
+    of = f" of {machine.cpus}" if machine.cpus else ""
+    return [
+        f"Other processes used {foreign:.1f}{of} CPUs meanwhile: without them, times and gains are others."
+    ]
 
 
 def _notes(record: RunRecord) -> list[str]:

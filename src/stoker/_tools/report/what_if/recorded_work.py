@@ -11,9 +11,14 @@ from stoker._runtime.simulation.predictions import SimulationCase
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import ROUSING_NS, Demand, Work
 from stoker._tools.report.trace.steps import Batch, BatchPart, batches
+from stoker.arguments import MOST_WORKERS
 
 _CROWDED = 0.5
 """So many CPUs have to be missing before neighbours are reckoned with."""
+MOST_WINDOW = 100_000
+"""The largest window that a replay goes through."""
+_LARGEST_WINDOW = 10_000
+"""Of a record."""
 _FEW = 8
 """Batches below which sums over the run are gone by."""
 
@@ -39,7 +44,7 @@ def recall(loader: LoaderRecord, machine: Machine) -> RecordedWork | None:
         return None
     rows = list(batches(loader))
     notes: list[str] = []
-    setting, window = _setting(loader)
+    setting, window = _setting(loader, notes)
     cpus, crowded = _cpus(loader, machine, notes)
     work = _work(loader, rows, notes, crowded=crowded)
     handling_ns = work.handling_ns
@@ -60,8 +65,8 @@ def recall(loader: LoaderRecord, machine: Machine) -> RecordedWork | None:
     )
 
 
-def _setting(loader: LoaderRecord) -> tuple[Setting, int]:
-    """The loader's, and its window in batches."""
+def _setting(loader: LoaderRecord, notes: list[str]) -> tuple[Setting, int]:
+    """The loader's, and its window in batches. Both are bounded: a replay goes through a window step by step."""
     given = _option(loader, "num_workers", None)
     workers = int(given) if isinstance(given, int) else sum(1 for each in loader.workers if each.worker >= 0)
     if not loader.kind.workers:
@@ -69,12 +74,17 @@ def _setting(loader: LoaderRecord) -> tuple[Setting, int]:
     threads = _option(loader, "threads_per_worker", 1)
     split = _option(loader, "split_batches", None)
     window = loader.totals.window or max(1, 2 * workers)
+    if workers > MOST_WORKERS or not 0 < window <= _LARGEST_WINDOW:
+        notes.append(
+            "The record names more workers or a larger window than a loader has: they are cut for the replay."
+        )
+        workers, window = min(workers, MOST_WORKERS), min(max(1, window), _LARGEST_WINDOW)
     setting = Setting(
         workers=workers,
         prefetch=max(1, -(-window // workers)) if workers else None,
         executor=loader.executor,
         split=split if isinstance(split, bool) else None,
-        threads=threads if isinstance(threads, int) and threads > 0 else 1,
+        threads=min(threads, MOST_WORKERS) if isinstance(threads, int) and threads > 0 else 1,
         engine=loader.engine,
     )
     return setting, window if workers else 0

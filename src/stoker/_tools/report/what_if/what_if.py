@@ -13,7 +13,7 @@ from stoker._runtime.simulation import predictions
 from stoker._runtime.simulation.predictions import SimulationCase
 from stoker._tools.render import terminal
 from stoker._tools.render.terminal import Line, section
-from stoker._tools.report.what_if.recorded_work import RecordedWork, recall
+from stoker._tools.report.what_if.recorded_work import MOST_WINDOW, RecordedWork, recall
 from stoker.arguments import DEFAULT_EXECUTOR
 from stoker.errors import RecordError
 
@@ -24,7 +24,7 @@ _VERSION = 1
 _MOST_LOADERS = 4
 _KEYS = "workers, prefetch, window, cpus, step, threads, burst, order"
 _CHANGE = re.compile(r"([+\-*/x×])?\s*(\d+(?:\.\d+)?)\s*(ms|s|us|µs)?")
-_MOST, _MOST_WINDOW = 10_000, 100_000
+_MOST = 10_000
 _UNITS_NS = {"s": 1e9, "ms": 1e6, "us": 1e3, "µs": 1e3, None: 1e6}
 
 
@@ -83,9 +83,9 @@ class WhatIfQuestion:
                 scale = _UNITS_NS[change.unit] if change.sign in ("", "+", "-") else 1.0
                 step_ns = max(0.0, replace(change, number=change.number * scale).of(demand.step_ns))
                 demand = replace(demand, step_ns=int(step_ns), cpu_ns=min(demand.cpu_ns, int(step_ns)))
-        if max(workers, setting.threads, demand.burst) > _MOST or (window or 0) > _MOST_WINDOW:
+        if max(workers, setting.threads, demand.burst) > _MOST or (window or 0) > MOST_WINDOW:
             raise RecordError(
-                f"{self.text}: a replay goes to {_MOST} workers, threads and batches in a burst, and a window of {_MOST_WINDOW}"
+                f"{self.text}: a replay goes to {_MOST} workers, threads and batches in a burst, and a window of {MOST_WINDOW}"
             )
         executor = DEFAULT_EXECUTOR if workers and not setting.kind.workers else setting.executor
         setting = replace(

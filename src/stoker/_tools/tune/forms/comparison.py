@@ -41,7 +41,7 @@ def _lines(found: Comparison, width: int) -> list[Line]:
     lines += section("Read with", _context(found), width)
     tuned = found.tuned
     if tuned is not None and not tuned.point.failure:
-        lines += section("Next", [Line(call(tuned.setting, found.batch_size))], width)
+        lines += section("Next", [Line(call(tuned.setting, found.batch_size, kept=found.kept))], width)
     notes = [Line(each, place and 2 + place) for place, each in enumerate(found.warnings)]
     return fitted(lines + section("Note", notes, width))
 

@@ -8,7 +8,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from stoker._host import bounded_file, bounded_json
 from stoker._record.finding import Edit
+from stoker._record.typed_values import wrong
+from stoker._runtime.simulation.cache_forecast import CacheForecast
 from stoker._runtime.simulation.point import Interval, Point
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
@@ -74,14 +77,14 @@ def arguments(setting: Setting) -> dict[str, Any]:
 def read(path: Path) -> Tuning:
     """Read a file that ``render`` wrote. Raises RecordError if it cannot be read, or is no tuning."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = bounded_file.read(path).decode()
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise RecordError(f"{path} is no tuning: it is not text") from error
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        data = bounded_json.loads(text)
+    except ValueError as error:
         raise RecordError(f"{path} is no tuning: {error}") from error
     try:
         return from_json(data)
@@ -114,43 +117,22 @@ def from_json(data: Any) -> Tuning:
             "work": _made(Work, data["work"]),
             "demand": _made(Demand, data["demand"]),
             "edit": _made(Edit, data["edit"]),
+            "cache": _made(CacheForecast, data.get("cache")),
+            "cache_gain": data.get("cache_gain"),
             "edits": tuple(_made(Edit, each) for each in data["edits"]),
         }
-        for name, kinds in _KINDS.items():
-            if not isinstance(values[name], kinds):
-                raise TypeError(f"{name} is {values[name]!r:.60}")
-        return Tuning(**values)
+        found = Tuning(**values)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RecordError(f"this tuning is damaged: {type(error).__name__}: {error}") from error
-
-
-_KINDS: dict[str, Any] = {
-    "target": str,
-    "batch_size": int | None,
-    "verdict": str,
-    "regime": str,
-    "separated": bool,
-    "ceiling": int | float | None,
-    "limit": str,
-    "stopped": str,
-    "spent_s": int | float,
-    "demand": Demand,
-    "curve": dict | None,
-    "oracle": dict | None,
-    "file": str | None,
-    "line": int | None,
-    "profile": str,
-    "failure": str,
-}
+    if what := wrong(found, Tuning):
+        raise RecordError(f"this tuning is damaged: {what}")
+    return found
 
 
 def _point(data: Any) -> Point:
     values = {each.name: data[each.name] for each in fields(Point) if each.name in data}
     middle = {name: _made(Interval, data[name]) for name in ("interval_ns", "ratio")}
-    found = Point(**{**values, **middle, "setting": Setting.from_dict(data["setting"])})
-    if not all(isinstance(each, int | float) for each in (found.stall, found.cpu_ns, found.blocks)):
-        raise TypeError("a point has no numbers")
-    return found
+    return Point(**{**values, **middle, "setting": Setting.from_dict(data["setting"])})
 
 
 def _made(kind: Any, data: Any) -> Any:
@@ -162,9 +144,4 @@ def _made(kind: Any, data: Any) -> Any:
         for each in fields(kind)
         if each.name in data
     }
-    made = kind(**values)
-    if kind is Interval and not all(
-        isinstance(each, int | float) for each in (made.middle, made.low, made.high)
-    ):
-        raise TypeError("an interval has no numbers")
-    return made
+    return kind(**values)

@@ -24,7 +24,13 @@ def render(tuning: Tuning) -> str:
         parts.append(f"<p>{escape(tuning.failure)}</p>")
     if edits := screen.typed(tuning):
         parts.append(f"<pre>{escape(chr(10).join(edits))}</pre>")
-    parts += [_listed(tuning.why), _points(tuning), _listed(tuning.warnings), "</div>"]
+    parts += [
+        _listed(tuning.why),
+        _listed(words.cache_lines(tuning)),
+        _points(tuning),
+        _listed(tuning.warnings),
+        "</div>",
+    ]
     return "".join(parts)
 
 

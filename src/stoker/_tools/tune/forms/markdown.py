@@ -22,6 +22,8 @@ def render(tuning: Tuning) -> str:
         blocks.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
     if edits := screen.typed(tuning):
         blocks.append("```python\n" + "\n".join(edits) + "\n```")
+    if cache := words.cache_lines(tuning):
+        blocks.append(f"{escaped(cache[0])}\n\n```python\n{cache[1]}\n```")
     if tuning.warnings:
         blocks.append("\n".join(f"- {escaped(each)}" for each in tuning.warnings))
     return "\n\n".join(blocks)

@@ -34,6 +34,8 @@ def _lines(tuning: Tuning, width: int, target: str | None) -> list[Line]:
     lines += section("Why", [Line(each, place and 2 + place) for place, each in enumerate(tuning.why)], width)
     lines += section("Evidence", _evidence(tuning, width), width)
     lines += section("Next", _next(tuning, target), width)
+    cache = words.cache_lines(tuning)
+    lines += section("Cache", [Line(each, place and 3) for place, each in enumerate(cache)], width)
     lines += section(
         "Note", [Line(each, place and 2 + place) for place, each in enumerate(tuning.warnings)], width
     )

@@ -84,6 +84,19 @@ def shown_points(tuning: Tuning) -> list[Point]:
     return [each for each in ranked if each in kept or each in others]
 
 
+def cache_lines(tuning: Tuning) -> list[str]:
+    """What a cache would gain, with its numbers, and the line to type; empty where it gains nothing."""
+    found, gain = tuning.cache, tuning.cache_gain
+    if found is None or gain is None:
+        return []
+    gained = (
+        f"{change(gain)} of the step's time"
+        if tuning.demand.step_ns
+        else f"{1 / max(1e-3, 1 - gain):.1f} × the samples"
+    )
+    return [f"{capitalised(found.text)}: about {gained}, by the replay.", found.edit]
+
+
 def demand_text(tuning: Tuning) -> str:
     """The training loop's time for a step, and its source."""
     demand = tuning.demand

@@ -12,7 +12,7 @@ from typing import Any
 
 from stoker._record.journal import ENVIRONMENT
 from stoker._runtime.simulation.setting import Setting
-from stoker._runtime.worker.process_setup import single_thread
+from stoker._runtime.worker.process.process_setup import single_thread
 from stoker._tools.probes.loader_timing import end_workers, may_have_children
 from stoker._tools.sandbox.refusal import TargetRefused
 from stoker._tools.sandbox.subject import Subject

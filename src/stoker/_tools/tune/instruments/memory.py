@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 from stoker._host.process_memory import footprint
 from stoker._tools.tune.instruments.bench_loader import BenchLoader
 
@@ -29,22 +26,3 @@ def _waiting(bench: BenchLoader) -> int:
     if bench.setting.engine == "torch" or not bench.setting.kind.processes or not bench.setting.workers:
         return bench.window * bench.batch_bytes
     return sum(pool.arena.resident_bytes() for pool in bench.loader._pools() if pool.arena is not None)
-
-
-def batch_bytes(batch: Any) -> int:
-    """The bytes of a batch's tensors and arrays."""
-    return sum(int(each.nbytes) for each in _tensors(batch))
-
-
-def _tensors(batch: Any) -> Iterator[Any]:
-    import numpy as np
-    import torch
-
-    if isinstance(batch, torch.Tensor | np.ndarray):
-        yield batch
-    elif isinstance(batch, dict):
-        for value in batch.values():
-            yield from _tensors(value)
-    elif isinstance(batch, list | tuple):
-        for value in batch:
-            yield from _tensors(value)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from stoker._record.causes.contention import foreign_cpus
-from stoker._record.machine import CounterReader, Counters
+from stoker._record.readings.machine import CounterReader, Counters
 
 _SCHED_CLOCK = 2
 """The kernel's number of the clock that counts all threads of a process, ended ones included."""

@@ -1,20 +1,24 @@
-"""Measures whether threads help: the same samples, made by one thread and by two."""
+"""Measures whether threads help: the same samples, made by one thread and by two. Finds what forbids them."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch.utils.data import default_collate, default_convert
+
+from stoker._runtime.executors.kept_memory import KeptMemory
 from stoker._runtime.executors.process.start_method import live_hazards
-from stoker._runtime.worker.process_setup import single_thread
+from stoker._runtime.worker.process.process_setup import single_thread
 from stoker._tools.sandbox.child import run
 from stoker._tools.sandbox.subject import Subject
 
 _ROUNDS = 3
 _LEAST_S = 0.002
 """The shortest round: starting two threads takes a part of a millisecond."""
+_BATCHES = 3
 _PATIENCE = 6.0
 """The child is given up after so many times the planned time."""
 
@@ -34,6 +38,33 @@ def threads_gain(subject: Subject, indices: Sequence[Any], sample_s: float, seco
     some = [indices[at % len(indices)] for at in range(count)]
     [found] = run([lambda: _gain(subject, some)], _PATIENCE * seconds + 1.0)
     return found if isinstance(found, float) else None
+
+
+def keeps_batches(subject: Subject, indices: Sequence[Any], rows: int, seconds: float) -> bool:
+    """Whether ``collate_fn`` keeps the memory of its batches for later ones. True where that cannot be found out."""
+    collate_fn = subject.arguments.get("collate_fn")
+    if collate_fn in (None, default_collate, default_convert) or subject.is_stream:
+        return False
+    if not indices or not hasattr(subject.dataset, "__getitem__") or live_hazards():
+        return True
+    [found] = run([lambda: _keeps(subject, collate_fn, indices, rows)], _PATIENCE * seconds + 1.0)
+    return found is not False
+
+
+def _keeps(subject: Subject, collate_fn: Callable[[Any], Any], indices: Sequence[Any], rows: int) -> bool:
+    single_thread()
+    _one_worker(subject)
+    kept_memory, dataset = KeptMemory(collate_fn), subject.dataset
+    batched = (
+        subject.arguments.get("batch_size", 1) is not None
+        or subject.arguments.get("batch_sampler") is not None
+    )
+    for first in range(0, _BATCHES * rows, rows):
+        some = [indices[at % len(indices)] for at in range(first, first + rows)]
+        box = [kept_memory([dataset[index] for index in some] if batched else dataset[some[0]])]
+        kept_memory.settle(box)
+        kept_memory.release()
+    return kept_memory.found
 
 
 def _gain(subject: Subject, indices: Sequence[Any]) -> float | None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from stoker._host.process_memory import footprint
 from stoker._runtime.simulation.work import Work
+from stoker._tools.probes.batch_bytes import batch_bytes
 from stoker._tools.tune.instruments.bench_loader import BenchLoader
-from stoker._tools.tune.instruments.memory import batch_bytes
 from stoker._tools.tune.instruments.own_record import MadeBatch, made_batches
 from stoker._tools.tune.instruments.probe_order import ProbeOrder
 

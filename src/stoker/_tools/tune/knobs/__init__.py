@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stoker._tools.tune.knobs.device import Device
 from stoker._tools.tune.knobs.executor import ExecutorKnob
 from stoker._tools.tune.knobs.knob import Knob
 from stoker._tools.tune.knobs.multiprocessing_context import MultiprocessingContext
@@ -20,6 +21,7 @@ KNOBS: tuple[Knob, ...] = (
     MultiprocessingContext(),
     SplitBatches(),
     PinMemory(),
+    Device(),
     PersistentWorkers(),
 )
 """In the order in which they are tried and named. ``num_workers`` is the first: others mean nothing without workers."""

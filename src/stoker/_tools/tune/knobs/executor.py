@@ -33,7 +33,7 @@ class ExecutorKnob(Knob):
         return written in ("None", repr(self.default))
 
     def first(self, baseline: Setting, own: Setting, context: KnobContext) -> list[Setting]:
-        if not context.bounds.threads:
+        if not context.bounds.threads or context.work.keeps_batches:
             return []
         gain = context.work.threads_gain or 1.0
         if not (context.mostly_waits or gain > _THREADS_HELP or not context.host.gil):

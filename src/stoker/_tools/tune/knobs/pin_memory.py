@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class PinMemory(Knob):
-    """Kept where the target has it; tried with workers where there is an accelerator."""
+    """Kept where the target has it; tried with workers where there is an accelerator, and batches do not go there anyway."""
 
     name = "pin_memory"
     field = "pin"
@@ -28,7 +28,8 @@ class PinMemory(Knob):
         return written in ("None", repr(self.default))
 
     def values(self, best: Setting, context: KnobContext) -> tuple[bool, ...]:
-        return (True,) if context.host.accelerator and best.workers else ()
+        there = "device" in dict(best.extra)
+        return (True,) if context.host.accelerator and best.workers and not there else ()
 
     def words(self, setting: Setting) -> str:
         return "pinned" if setting.pin else ""

@@ -92,8 +92,14 @@ class Race:
     @property
     def crowded(self) -> bool:
         """Whether other programs left no CPU idle, so that all measurements are affected."""
+        foreign = self.foreign_cpus
+        return foreign is not None and foreign > max(0.5, self._cpus - 1)
+
+    @property
+    def foreign_cpus(self) -> float | None:
+        """CPUs that other programs typically used during a block; None: the kernel does not tell."""
         known = [each.block.foreign_cpus for each in self._counted if each.block.foreign_cpus is not None]
-        return bool(known) and median(known) > max(0.5, self._cpus - 1)
+        return median(known) if known else None
 
     @property
     def tried(self) -> set[Setting]:

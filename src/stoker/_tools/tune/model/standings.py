@@ -15,6 +15,8 @@ from stoker._tools.tune.model import statistics
 from stoker._tools.tune.model.block import Block
 from stoker.arguments import NO_WORKERS
 
+NEIGHBOUR = 0.3
+"""CPUs that other programs use, from which on it is said: the numbers are not those of an idle machine."""
 TIE = 0.03
 """Settings within this share are equally good. Then cost decides."""
 CPU_TIE = 0.05
@@ -168,12 +170,12 @@ class Standings:
 
     def _plainer(self, chosen: Setting) -> Setting:
         """The same workers with fewer arguments, unless that is certainly slower: a refinement needs a gain."""
-        kin = [
+        simpler = [
             each
             for each in self.settings
             if _family(each) == _family(chosen) and effort(each) < effort(chosen)
         ]
-        for each in sorted(kin, key=lambda each: (effort(each), order(each))):
+        for each in sorted(simpler, key=lambda each: (effort(each), order(each))):
             ratio = self.ratio(each, chosen)
             if not statistics.slower(ratio) and ratio.middle <= 1 + 2 * TIE:
                 return each

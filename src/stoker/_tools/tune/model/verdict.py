@@ -10,7 +10,7 @@ from stoker._runtime.simulation.point import Interval, Point
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
 from stoker._tools.tune import knobs
-from stoker._tools.tune.model.standings import CPU_TIE, TIE
+from stoker._tools.tune.model.standings import CPU_TIE, NEIGHBOUR, TIE
 
 CEILING = 0.03
 """Share of a step's time. A search is worthwhile only if more than this could be saved at best."""
@@ -43,6 +43,8 @@ class VerdictCase:
     capped: bool = False
     """Whether that reason, and no measurement, keeps the answer from more workers."""
     crowded: bool = False
+    foreign_cpus: float | None = None
+    """CPUs that other programs typically used meanwhile."""
     stream: bool = False
     asks_worker: bool = True
     batches: int | None = None
@@ -248,6 +250,11 @@ def _warnings(case: VerdictCase) -> Iterator[str]:
         yield "The dataset is iterable: another number of workers reads its items in another order."
     if case.crowded:
         yield "Other programs left no CPU idle: on an idle machine the answer may be another one."
+    elif case.foreign_cpus is not None and case.foreign_cpus >= NEIGHBOUR:
+        yield (
+            f"Other programs used {case.foreign_cpus:.1f} CPUs meanwhile: on an idle machine the gain may lie outside its "
+            "interval."
+        )
     if case.batches is not None and 0 < case.batches < _FEW_BATCHES:
         yield f"An epoch has {counted(case.batches, 'batch', 'batches')}: it was repeated, so its files came from caches."
     if (

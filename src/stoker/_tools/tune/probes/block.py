@@ -19,12 +19,13 @@ from typing import Any
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand
 from stoker._tools.probes.accelerator import settle
-from stoker._tools.probes.loader_timing import Laps, consume
+from stoker._tools.probes.batch_bytes import batch_bytes
+from stoker._tools.probes.loader_timing import CallTimes, consume
 from stoker._tools.sandbox.refusal import failure_of
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import limit
 from stoker._tools.tune.instruments.bench_loader import BenchLoader, limit_native_threads
-from stoker._tools.tune.instruments.memory import batch_bytes, taken_bytes
+from stoker._tools.tune.instruments.memory import taken_bytes
 from stoker._tools.tune.instruments.own_record import made_since
 from stoker._tools.tune.instruments.resource_usage import ResourceUsage, UsageMeter, between
 from stoker._tools.tune.instruments.step import SimulatedStep, lateness_ns, step_of
@@ -129,7 +130,7 @@ def _run(subject: Subject, bench: BenchLoader, deadline_ns: int) -> Block:
     settle()
     before = meter.read(bench.pids(), threads=threads)
     began_ns = time.monotonic_ns()
-    laps = consume(
+    times = consume(
         bench.take, step, seconds=seconds, least=max(1, int(trial.get("least", 1))), limit_ns=deadline_ns,
         burst=burst, alive=alive,
     )  # fmt: skip
@@ -142,7 +143,7 @@ def _run(subject: Subject, bench: BenchLoader, deadline_ns: int) -> Block:
         bench.memory_bytes = taken_bytes(bench)
     return _block(
         bench,
-        laps,
+        times,
         between(before, after, setting.concurrency),
         first_ns,
         _recorded(bench, began_ns, resumed_ns),
@@ -202,13 +203,13 @@ def _step(subject: Subject) -> Callable[[Any], Any] | None:
 
 def _block(
     bench: BenchLoader,
-    laps: Laps,
+    times: CallTimes,
     usage: ResourceUsage,
     first_ns: int | None,
     recorded: tuple[tuple[int, ...], float | None],
 ) -> Block:
-    batches, wall_ns, wait_ns = laps.counted(max(1, bench.setting.workers))
-    share = batches / len(laps.asked_ns)
+    batches, wall_ns, wait_ns = times.counted(max(1, bench.setting.workers))
+    share = batches / len(times.asked_ns)
     batch_ns, busy = recorded
     return Block(
         setting=bench.setting,

@@ -21,6 +21,7 @@ from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import limit
 from stoker._tools.tune.instruments.bench_loader import BenchLoader, limit_native_threads
 from stoker._tools.tune.instruments.step import call, step_of
+from stoker._tools.tune.knobs.device import Device
 
 _SECONDS = 2.0
 _LIMIT_S = 60.0
@@ -53,7 +54,7 @@ def _batches(subject: Subject, seconds: float, limit_s: float) -> list[Any]:
     """Some batches, made here; at least one."""
     found: list[Any] = []
     try:
-        bench = BenchLoader(subject, Setting(0, engine="torch"))
+        bench = BenchLoader(subject, _ready_made(subject))
         with limit(limit_s):
             bench.open()
             until = time.monotonic() + seconds
@@ -64,6 +65,13 @@ def _batches(subject: Subject, seconds: float, limit_s: float) -> list[Any]:
         if not found:
             raise FactUnavailable(f"there is no batch for the step function: {failure_of(error)}") from None
     return found
+
+
+def _ready_made(subject: Subject) -> Setting:
+    """torch's loader without workers; stoker's if the target brings batches to a device, where the step then needs them."""
+    knob = Device()
+    device = knob.read(subject.loader)
+    return Setting(0, engine="torch") if device is None else knob.put(Setting(0), device)
 
 
 def _warm_up(step: Callable[[Any], Any], batches: Sequence[Any], subject: Subject) -> None:

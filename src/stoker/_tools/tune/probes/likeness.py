@@ -23,6 +23,7 @@ from stoker._tools.tune.instruments.bench_loader import (
     NoBatch,
     limit_native_threads,
 )
+from stoker._tools.tune.knobs.device import Device
 
 _BATCHES = 3
 _LIMIT_S = 20.0
@@ -32,6 +33,7 @@ def probe(subject: Subject) -> Likeness:
     """Never raises for errors of the user's code."""
     limit_native_threads()
     setting = replace(Setting.from_dict(subject.trial["setting"]), engine="stoker")
+    setting = Device().put(setting, None)  # the data is compared where it can be read
     plain = Setting(0, engine="torch")
     if subject.is_stream:
         setting = Setting(0)  # with workers, the order of streams depends on timing

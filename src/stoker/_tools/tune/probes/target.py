@@ -8,9 +8,9 @@ import types
 from typing import Any
 
 from stoker._host.code_location import is_library
-from stoker._record.dataset_identity import dataset_key
+from stoker._record.dataset_identity import dataset_key, length_of
 from stoker._runtime.simulation.setting import Setting
-from stoker._tools.probes.target import engine, has_own_collate, site, whole
+from stoker._tools.probes.target import engine, has_own_collate, imported_at, kept_arguments, site, whole
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.tune import knobs
 from stoker._tools.tune.facts import Target
@@ -38,8 +38,11 @@ def probe(subject: Subject) -> Target:
         file=made.path if made else subject.file,
         others=len(subject.others),
         line=made.line if made else None,
+        samples=None if subject.is_stream else length_of(dataset),
         key=dataset_key(dataset),
         dataset_class=type(dataset).__qualname__,
+        imported=None if made is None else imported_at(made),
+        kept=() if loader is None else kept_arguments(loader),
         written=() if loader is None else _written(loader),
     )
 

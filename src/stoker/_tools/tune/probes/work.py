@@ -17,7 +17,7 @@ from stoker._tools.sandbox.subject import Subject
 from stoker._tools.sandbox.time_limit import BatchTimeout, limit
 from stoker._tools.tune.instruments.bench_loader import BenchLoader, begin_anew, limit_native_threads
 from stoker._tools.tune.instruments.probe_order import ProbeOrder
-from stoker._tools.tune.instruments.threading_gain import threads_gain
+from stoker._tools.tune.instruments.threading_gain import keeps_batches, threads_gain
 from stoker._tools.tune.instruments.worker_run import WorkerRun, scripted, streamed, work_of
 
 _SECONDS = 3.0
@@ -43,6 +43,7 @@ def probe(subject: Subject) -> Work:
     return replace(
         work,
         threads_gain=threads_gain(subject, run.indices, sample_s, _THREADS * seconds),
+        keeps_batches=keeps_batches(subject, run.indices, work.rows, seconds),
         bad=tuple(index for index in bad if isinstance(index, int))[:_MOST_BAD],
         bad_text=next(iter(bad.values()), ""),
     )

@@ -40,6 +40,10 @@ CHECK = Check(
     marks=(
         Mark(r"has waited [\d.]+ s for batch \d+", weight=14),
         Mark(r"^KeyboardInterrupt", also=(r"in _try_get_(?:data|batch)|data_queue\.get\(",), weight=8),
+        Mark(  # py-spy and faulthandler: the trainer waits for a batch
+            r"^ *_try_get_data \([^)\n]{0,300}dataloader\.py:\d+\)|dataloader\.py\", line \d+ in _try_get_data",
+            weight=8,
+        ),
         Mark(r"WorkerStalled: ", weight=14),
     ),
     rows=(5, 6),

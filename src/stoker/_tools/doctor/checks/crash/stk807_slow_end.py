@@ -43,6 +43,13 @@ CHECK = Check(
             never=(r"can only (?:test|join) a child", FOREIGN),
             weight=7,
         ),
+        Mark(  # interrupted, or dumped by py-spy, while workers are joined
+            r"in (?:\w+\.)?_shutdown_workers(?:\([^)\n]*\))?\n(?:(?!Traceback|\w*(?:Error|Exception)\b)[^\n]*\n){0,40}?"
+            r"KeyboardInterrupt"
+            r"|^ *_shutdown_workers \([^)\n]{0,300}dataloader\.py:\d+\)",
+            never=(r"can only (?:test|join) a child", FOREIGN),
+            weight=9,
+        ),
         Mark(
             r"^Process (?:Python|Spawn|Fork)?Process-\d+:",
             also=(r"KeyboardInterrupt", r"in _worker_loop"),

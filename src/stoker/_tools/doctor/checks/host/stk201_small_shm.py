@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, size
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.samples import SampleFacts
 from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 from stoker._tools.doctor.wording import LOADER, PIDS

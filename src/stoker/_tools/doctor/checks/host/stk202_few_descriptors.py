@@ -40,7 +40,7 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, counted
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.process import ProcessFacts
 from stoker._tools.doctor.facts.samples import SampleFacts
 from stoker._tools.doctor.facts.target import TargetFacts
@@ -154,7 +154,7 @@ CHECK = Check(
             r"unable to (?:open shared memory object|open file|mmap)[^\n]{0,300}Too many open files",
             weight=30,
         ),
-        Mark(r"received \d+ items of ancdata", weight=28),
+        Mark(r"received (?:\d+|%d) items of ancdata", weight=28),
         Mark(
             r"unable to open shared memory object </[\w./-]+> in read[-/]write mode",
             never=(r"No such file or directory|No space left|File exists|Permission denied",),

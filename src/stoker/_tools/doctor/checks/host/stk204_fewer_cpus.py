@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, counted, duration
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.target import TargetFacts
 
 _OFTEN = 0.05
@@ -94,7 +94,12 @@ CHECK = Check(
     __doc__,
     severity="moderate",
     examine=examine,
-    marks=(Mark(r"does not have many workers which may be a bottleneck", weight=1),),
+    marks=(
+        Mark(
+            r"does not have many workers which may be a bottleneck|num_workers=0 may result in data loading bottlenecks",
+            weight=1,
+        ),
+    ),
     here=here,
     rows=(42,),
 )

@@ -30,10 +30,10 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, size
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.host.machine import MachineFacts
+from stoker._tools.doctor.facts.host.tmpdir import LONGEST_PATH_BYTES, SOCKET_BYTES, Tmpdir
 from stoker._tools.doctor.facts.process import ProcessFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.facts.tmpdir import LONGEST_PATH_BYTES, SOCKET_BYTES, Tmpdir
 from stoker._tools.doctor.wording import LOADER
 
 _LITTLE_BYTES = 16 << 20

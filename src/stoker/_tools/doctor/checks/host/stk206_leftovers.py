@@ -26,17 +26,23 @@ Delete them by name, when no job of yours runs: `rm /dev/shm/torch_20211_*`. Whe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from shlex import quote
 
 from stoker._record.finding import Edit, Finding, counted, size
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.leftovers import Leftovers
-from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.host.leftovers import Leftovers
+from stoker._tools.doctor.facts.host.machine import MachineFacts
 
 _HARMLESS_BYTES = 1 << 20
 _SHARE = 0.1
-"""Of /dev/shm: from here on the next run misses the room."""
+"""Of /dev/shm: from here on it is worth more than a note."""
+_LITTLE_ROOM = 0.25
+"""Of /dev/shm: with less than this free, the next run misses what is left over."""
+_MOST_NAMED = 4
+"""Files, or groups of one dead process's files, in the command."""
+_OF_A_PROCESS = re.compile(r"(?P<process>(?:torch_|(?:sem\.)?loky-|__KMP_REGISTERED_LIB_)\d+[_-])[\w-]*")
 
 
 def examine(machine: MachineFacts) -> Iterator[Finding]:
@@ -45,8 +51,9 @@ def examine(machine: MachineFacts) -> Iterator[Finding]:
     if found is None or not found.count:
         return
     advice = "Delete exactly these files."
-    if found.count > len(found.names):
-        advice = f"Delete these, the largest {len(found.names)}, and look again."
+    named = _patterns(found)[:_MOST_NAMED]
+    if found.count > len(found.names) or len(_patterns(found)) > _MOST_NAMED:
+        advice = f"Delete the largest first, as here ({len(named)} of them), and look again."
     if machine.shm_shared:
         advice += " Make sure that no other container uses them: this one may share /dev/shm, and cannot see their processes."
     yield CHECK.finding(
@@ -62,12 +69,22 @@ def examine(machine: MachineFacts) -> Iterator[Finding]:
 def _severity(found: Leftovers, machine: MachineFacts) -> str:
     if found.total_bytes < _HARMLESS_BYTES:
         return "none"
-    return "moderate" if machine.shm_bytes and found.total_bytes > _SHARE * machine.shm_bytes else "low"
+    if not machine.shm_bytes or found.total_bytes <= _SHARE * machine.shm_bytes:
+        return "none"
+    free = machine.shm_free_bytes
+    return "moderate" if free is not None and free < _LITTLE_ROOM * machine.shm_bytes else "low"
 
 
 def _command(found: Leftovers) -> str:
-    """By name: a pattern could meet files of processes that live."""
-    return "cd /dev/shm && rm " + " ".join(map(quote, found.names))
+    return "cd /dev/shm && rm " + " ".join(_patterns(found)[:_MOST_NAMED])
+
+
+def _patterns(found: Leftovers) -> list[str]:
+    """As a shell takes them, the largest first. Files of one process that is gone are one pattern; others stand by name, because
+    a pattern could meet files of processes that live."""
+    matches = {name: _OF_A_PROCESS.fullmatch(name) for name in found.names}
+    shown = (f"{match['process']}*" if match else quote(name) for name, match in matches.items())
+    return list(dict.fromkeys(shown))
 
 
 def here(machine: MachineFacts) -> str:

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, size
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
 from stoker._tools.doctor.wording import LOADER
 
@@ -124,7 +124,9 @@ CHECK = Check(
         Mark(
             r"DLL load failed[^\n]{0,120}(?:The paging file is too small|页面文件太小|Auslagerungsdatei ist zu klein|"
             r"fichier de pagination est insuffisant|paginación es demasiado pequeño|Файл подкачки слишком мал|"
-            r"ページング ファイルが小さすぎる)",
+            r"ページング ファイルが小さすぎる|페이징 파일이 너무 작|"
+            r"arquivo de paginação é muito pequeno|file di paging [^\n]{0,20}troppo piccolo|"
+            r"[Pp]lik stronicowania jest za mały|disk belleği dosyası çok küçük)",
             also=(rf"{LOADER}|spawn_main",),
             weight=24,
         ),

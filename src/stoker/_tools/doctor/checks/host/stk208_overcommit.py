@@ -34,9 +34,9 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, size
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import LOADER, POOLS
+from stoker._tools.doctor.wording import LOADER, OTHERS, POOLS
 
 _STRICT = 2
 _ROOM_BYTES = 4 << 30
@@ -91,6 +91,12 @@ CHECK = Check(
             also=(r"os\.fork\(\)|popen_fork|in _launch", LOADER),
             never=(POOLS,),
             weight=25,
+        ),
+        Mark(
+            r"OSError: ?\[Errno 12\]\s{1,8}Cannot allocate memory",
+            also=(r"self\.pid ?= ?os\.fork\(\)|multiprocessing[\\/](?:popen_fork|forking)\.py",),
+            never=(OTHERS, POOLS),
+            weight=14,
         ),
         Mark(r"a worker process \(fork\) could not be started: Cannot allocate memory", weight=30),
     ),

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.process import ProcessFacts
 from stoker._tools.doctor.facts.target import TargetFacts
 

@@ -50,7 +50,7 @@ _LEAST_PART = 0.1
 """The part of it from which on an attribute is one of them."""
 _DONE = 0.5
 """Share of its pages from which on copying need not be steady to be believed: little is left to copy."""
-_WORTH, _WORTH_BYTES = 0.02, 1 << 30
+_WORTH, _WORTH_BYTES = 0.02, 64 << 20
 """What all workers together copy in an epoch, below which nobody needs to care: of what can still be taken, or at all."""
 
 

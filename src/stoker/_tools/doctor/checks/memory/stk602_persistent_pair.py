@@ -31,7 +31,7 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.samples import SampleFacts
 from stoker._tools.doctor.facts.scan import ScanFacts
 from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts

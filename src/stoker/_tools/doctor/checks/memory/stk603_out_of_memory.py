@@ -34,18 +34,24 @@ from collections.abc import Iterator
 from stoker._record.finding import Finding, counted, size
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.growth import GrowthFacts, MemoryTrend, forecast
-from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.wording import FEEDING, IN_WORKER, LOADER, PIDS
 
 _MUCH = 0.5
 """Share of what can still be taken, beyond which it is worth a word that all of it fits."""
+_LEAST_SEEN_BYTES = 4 << 20
+"""Growth that must be seen before it is extrapolated, when nothing is known that keeps it: an allocator that settles takes less."""
+_KEPT = 0.2
+"""Items that a container gains for each sample, from which on it is what keeps them."""
 
 
 def examine(growth: GrowthFacts, target: TargetFacts) -> Iterator[Finding]:
     """Memory of its own that a worker makes without an end."""
     loader = target.loader
     if not loader.num_workers or growth.available_bytes is None or not growth.grows_steadily:
+        return
+    if not _keeps(growth):
         return
     available = growth.available_bytes // growth.ranks
     samples = loader.samples if loader.samples is not None else target.length
@@ -89,6 +95,14 @@ def examine(growth: GrowthFacts, target: TargetFacts) -> Iterator[Finding]:
             "workers": loader.num_workers,
         },
     )
+
+
+def _keeps(growth: GrowthFacts) -> bool:
+    """Whether the growth goes on for certain: a container gains items with the samples, or it was much and did not slow down."""
+    gained = sum(each.items_after - each.items_before for each in growth.growing)
+    if gained >= _KEPT * growth.samples:
+        return True
+    return growth.own_slope_bytes * growth.samples >= _LEAST_SEEN_BYTES and not growth.levels_off
 
 
 def here(machine: MachineFacts) -> str:

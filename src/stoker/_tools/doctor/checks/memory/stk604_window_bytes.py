@@ -30,7 +30,7 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, counted, size
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.samples import SampleFacts
 from stoker._tools.doctor.facts.target import TargetFacts
 

@@ -47,8 +47,9 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.randomness import RandomnessFacts, RandomSource
+from stoker._tools.doctor.facts.randomness import RandomnessFacts
 from stoker._tools.doctor.facts.target import TargetFacts
+from stoker._tools.probes.random_source import RandomSource
 
 _SURE = 8
 """So many draws that differ are not equal by chance, also where there are only two outcomes."""

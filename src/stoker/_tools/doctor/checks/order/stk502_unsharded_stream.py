@@ -55,7 +55,7 @@ yield from itertools.islice(items, worker, None, workers)"""
 
 def examine(stream: StreamFacts, target: TargetFacts) -> Iterator[Finding]:
     """By content where items can be told apart, else by their number."""
-    if stream.ranks_alike and stream.world_told:
+    if stream.ranks_alike and stream.world_known:
         yield CHECK.finding(
             f"of {stream.world} ranks the first and the last read the same items: every rank trains on the whole stream",
             "Take a share by rank too: item rank * workers + worker of every world_size * workers.",
@@ -108,6 +108,11 @@ CHECK = Check(
     __doc__,
     severity="high",
     examine=examine,
-    marks=(Mark(r"every worker reads the whole stream: the first \d+ batches of all", weight=30),),
+    marks=(
+        Mark(r"every worker reads the whole stream: the first \d+ batches of all", weight=30),
+        Mark(
+            r"if each worker is not configured independently to avoid having duplicate data", weight=3
+        ),  # Lightning
+    ),
     rows=(14,),
 )

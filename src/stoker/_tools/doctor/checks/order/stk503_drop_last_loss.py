@@ -33,6 +33,8 @@ from stoker._tools.doctor.facts.stream import StreamFacts
 from stoker._tools.doctor.facts.target import TargetFacts
 
 _SHARE = 0.05
+_MANY_SMALL = 0.1
+"""Of the batches: fewer that are small, and not of one sample, harm nobody."""
 
 
 def examine(target: TargetFacts, stream: StreamFacts | None = None) -> Iterator[Finding]:
@@ -97,7 +99,7 @@ def _streamed(target: TargetFacts, stream: StreamFacts, size: int) -> Iterator[F
             edit=_keep(target),
             numbers=numbers,
         )
-    elif len(partial) > 1:
+    elif len(partial) > 1 and (min(partial) == 1 or len(partial) > _MANY_SMALL * (full + len(partial))):
         yield CHECK.finding(
             f"{gave}: {len(partial)} batches are smaller than {size} (the smallest has {min(partial)}); one worker "
             f"would give {1 if sum(each) % size else 'none'}",

@@ -53,7 +53,7 @@ from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.scan import ScanFacts, Unsendable
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import FEEDING, FRAME, LOADER, POOLS, STARTING
+from stoker._tools.doctor.wording import FEEDING, FRAME, LOADER, STARTING, by_a_loader
 
 _SHOWN = 5
 
@@ -111,32 +111,25 @@ CHECK = Check(
     examine=examine,
     marks=(
         Mark(r"cannot be sent to a worker:", weight=30),
-        Mark(
-            r"(?:[Cc]annot|[Cc]an't|can not) (?:pickle|serialize) (?!local\b)'?[\w.]+'? objects?\b",
-            also=(LOADER, STARTING),
-            weight=20,
-        ),
-        Mark(
-            r"(?:[Cc]annot|[Cc]an't) (?:pickle|serialize) (?!local\b)'?[\w.]+'? objects?\b",
-            never=(FRAME, FEEDING, POOLS),
-            weight=12,
+        *by_a_loader(
+            r"(?:[Cc]annot|[Cc]an't|can not) (?:pickle|serialize) (?!local\b)'?[\w.]+'? objects?\b", weight=20
         ),
         Mark(r"[hH]5py objects cannot be pickled", also=(LOADER,), weight=20),
         Mark(r"cannot be pickled', '_\w*DataLoaderIter'", weight=20),
         Mark(r"[hH]5py objects cannot be pickled", never=(FRAME,), weight=12),
-        Mark(r"no default __reduce__ due to non-trivial __cinit__", also=(LOADER, STARTING), weight=20),
+        *by_a_loader(r"no default __reduce__ due to non-trivial __cinit__", weight=20),
         Mark(
             r"Can't pickle [^\n]{1,200}: it's not the same object as",
             also=(LOADER,),
             never=(FEEDING,),
             weight=20,
         ),
-        Mark(
+        *by_a_loader(
             r"KeyError: '__getstate__'|Can't pickle <type '\w+'>: attribute lookup",
-            also=(LOADER, STARTING),
             never=(FEEDING,),
             weight=20,
         ),
+        Mark(r"Got pickle error when attempting to start a worker Process", weight=4),
         Mark(  # whatever is raised while a worker is being told its dataset
             r"^ *ForkingPickler\(file, protocol\)\.dump\(obj\)\n(?:[ ~^]*\n)?"
             r"(?:\w+\.)*(?!BrokenPipe|ConnectionReset|OSError|EOFError|MemoryError|KeyboardInterrupt)\w+(?:Error|Exception)\b",

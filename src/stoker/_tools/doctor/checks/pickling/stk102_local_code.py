@@ -41,7 +41,7 @@ from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.scan import LocalCode, ScanFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import FEEDING, FRAME, LOADER
+from stoker._tools.doctor.wording import FEEDING, LOADER, POOLS, RANKS, by_a_loader
 
 _SHOWN = 5
 _IMPORT = "from stoker import DataLoader"
@@ -80,6 +80,8 @@ def _description(each: LocalCode) -> str:
     return f"{each.path} ({each.kind}{name}{site})"
 
 
+_LOCAL = r"Can't (?:pickle|get) local object|Can't pickle <function <lambda> at 0x"
+
 CHECK = Check(
     __name__,
     __doc__,
@@ -87,10 +89,13 @@ CHECK = Check(
     prevented="Functions and classes that cannot be imported travel by value, from notebooks too.",
     examine=examine,
     marks=(
-        Mark(r"Can't (?:pickle|get) local object", also=(LOADER,), never=(FEEDING,), weight=21),
-        Mark(r"Can't (?:pickle|get) local object", never=(FRAME,), weight=12),
-        Mark(r"Can't pickle <function <lambda> at 0x", also=(LOADER,), never=(FEEDING,), weight=21),
-        Mark(r"Can't pickle <function <lambda> at 0x", never=(FRAME,), weight=12),
+        Mark(_LOCAL, also=(LOADER,), never=(FEEDING,), weight=21),
+        *by_a_loader(_LOCAL, never=(FEEDING,), weight=21),
+        Mark(  # the child finds no module of that name
+            r"reduction\.pickle\.load\(from_parent\)\n(?:(?!Traceback)[^\n]*\n){0,24}?(?:\w+\.)*(?:ModuleNotFound|Import)Error: ",
+            never=(POOLS, RANKS),
+            weight=20,
+        ),
         Mark(
             r"Can't pickle <(?:function|class) [^\n]{1,200}<locals>",
             also=(LOADER,),

@@ -52,7 +52,7 @@ from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.scan import Handle, ScanFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import FEEDING, FRAME, IN_WORKER, LOADER
+from stoker._tools.doctor.wording import FEEDING, FRAME, IN_WORKER, LOADER, OTHERS
 
 _SHARED = {
     "file": "workers share its one offset, so that a read in one of them moves it for all",
@@ -126,6 +126,10 @@ def _edit(each: Handle) -> Edit | None:
     )
 
 
+_LMDB = (
+    r"MDB_READERS_FULL|MDB_BAD_RSLOT|MDB_CORRUPTED|MDB_PAGE_NOTFOUND|Invalid reuse of reader locktable slot"
+)
+
 CHECK = Check(
     __name__,
     __doc__,
@@ -139,7 +143,7 @@ CHECK = Check(
             weight=20,
         ),
         Mark(
-            r"bad object header version number|wrong B-tree signature|bad symbol table node signature|"
+            r"bad object header version number|[Ww]rong [Bb]-tree signature|bad symbol table node signature|"
             r"bad local heap signature|bad heap free list|inflate\(\) failed|HDF5ExtError|"
             r"[Uu]nable to (?:synchronously )?open object \((?!object |component )|"
             r"Can't (?:synchronously )?read data \((?!no appropriate)|addr overflow, addr =",
@@ -147,9 +151,16 @@ CHECK = Check(
             weight=20,
         ),
         Mark(
-            r"bad object header version number|wrong B-tree signature|Bad CRC-32 for file",
-            also=(r"num_workers",),
+            r"bad object header version number|[Ww]rong [Bb]-tree signature|bad symbol table node signature|"
+            r"bad local heap signature",
             never=(FRAME,),
+            weight=12,
+        ),
+        Mark(r"Bad CRC-32 for file", also=(r"num_workers",), never=(FRAME,), weight=12),
+        Mark(_LMDB, also=(rf"{IN_WORKER}|{LOADER}",), weight=20),
+        Mark(  # Python's own name for it, and no traceback that shows another program
+            rf"lmdb\.\w+Error: [^\n]{{0,80}}(?:{_LMDB})",
+            never=(OTHERS,),
             weight=12,
         ),
         Mark(
@@ -159,9 +170,6 @@ CHECK = Check(
             weight=18,
         ),
         Mark(r"tarfile\.ReadError|unexpected end of data", also=(IN_WORKER, r"tarfile"), weight=18),
-        Mark(
-            r"MDB_BAD_RSLOT|MDB_CORRUPTED|MDB_PAGE_NOTFOUND|Invalid reuse of reader locktable slot", weight=20
-        ),
         Mark(r"is already open in this process", also=(r"lmdb", LOADER), weight=20),
         Mark(
             r"SQLite objects created in a thread can only be used in that same thread|"

@@ -47,7 +47,7 @@ from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.process import ProcessFacts
 from stoker._tools.doctor.facts.scan import HeldResource, ScanFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import IN_WORKER, LOADER, STARTING
+from stoker._tools.doctor.wording import FEEDING, IN_WORKER, LOADER, OTHERS, POOLS, RANKS, STARTING, TRAINERS
 
 
 def examine(scan: ScanFacts, target: TargetFacts, process: ProcessFacts | None = None) -> Iterator[Finding]:
@@ -102,23 +102,20 @@ def _more(others: int) -> str:
     return f" and {others} more like it" if others > 0 else ""
 
 
+_HELD = (
+    r"(?:cannot|can't) (?:pickle|serialize) '?(?:_thread\.(?:R?Lock|lock)|_thread\._local|Thread|ThreadPoolExecutor|"
+    r"_queue\.SimpleQueue)'? objects?"
+)
+
 CHECK = Check(
     __name__,
     __doc__,
     severity="high",
     examine=examine,
     marks=(
-        Mark(
-            r"cannot (?:pickle|serialize) '?(?:_thread\.(?:R?Lock|lock)|_thread\._local|Thread|ThreadPoolExecutor|"
-            r"_queue\.SimpleQueue)'? object",
-            also=(LOADER, STARTING),
-            weight=22,
-        ),
-        Mark(
-            r"can't pickle (?:_thread\.(?:R?Lock|lock)|_thread\._local|_queue\.SimpleQueue) objects",
-            also=(LOADER, STARTING),
-            weight=22,
-        ),
+        Mark(_HELD, also=(LOADER, STARTING), weight=22),
+        Mark(_HELD, also=(TRAINERS, STARTING), never=(RANKS, POOLS), weight=20),
+        Mark(_HELD, also=(STARTING,), never=(OTHERS, FEEDING, POOLS), weight=14),
         Mark(r"cannot schedule new futures after (?:interpreter )?shutdown", also=(IN_WORKER,), weight=16),
     ),
     rows=(5,),

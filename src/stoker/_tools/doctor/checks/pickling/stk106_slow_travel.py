@@ -36,7 +36,7 @@ from stoker._record.finding import Edit, Finding, counted, duration, size
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.scan import AttributeTotal, ScanFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import LOADER
+from stoker._tools.doctor.wording import LOADER, OTHERS, POOLS
 
 _ARRAY_S_PER_BYTE = 2.5e-9
 """About what it takes to copy an array into a pickle, through a pipe, and out of it: 2.5 s for a gigabyte."""
@@ -108,6 +108,12 @@ CHECK = Check(
         Mark(r"'i' format requires -2147483648 <= number <= 2147483647", also=(LOADER,), weight=18),
         Mark(
             r"OSError: \[Errno 22\] Invalid argument", also=(LOADER, r"reduction\.py|popen_spawn"), weight=16
+        ),
+        Mark(
+            r"OSError: \[Errno 22\] Invalid argument",
+            also=(r"ForkingPickler\(file, protocol\)|popen_spawn_win32",),
+            never=(OTHERS, POOLS),
+            weight=14,
         ),
         Mark(r"pickle data was truncated", also=(r"reduction\.pickle\.load|spawn_main",), weight=16),
         Mark(

@@ -44,7 +44,7 @@ from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.sources.unguarded import uses
-from stoker._tools.doctor.wording import LOADER, POOLS
+from stoker._tools.doctor.wording import LOADER, OTHERS, POOLS, RANKS, STARTING, TRAINERS
 
 _GUARD = 'if __name__ == "__main__":'
 
@@ -77,6 +77,19 @@ def examine(target: TargetFacts) -> Iterator[Finding]:
     )
 
 
+_EMPTY = r"EOFError: Ran out of input"
+_BROKEN = r"BrokenPipeError: \[(?:Errno 32|WinError (?:109|232))\]|^BrokenPipeError {2,40}Traceback"
+_OWN_POOL = r"ProcessPoolExecutor|in Pool\b|\bPool\("
+"""The line that starts processes makes a pool of its own."""
+_SPAWNED = r"spawn_main|in spawn\b|reduction\.pickle\.load"
+_OTHER_CAUSE = (
+    r"torch[\\/]serialization\.py",
+    r"[Cc]an(?:'t|not) pickle",
+    r"Can't get (?:local|attribute)",
+    r"KeyError: '__getstate__'",
+)
+"""Of two processes that speak in turn, one tells the cause: then this is what became of it."""
+
 CHECK = Check(
     __name__,
     __doc__,
@@ -87,27 +100,47 @@ CHECK = Check(
         Mark(
             r"An attempt has been made to start a new process before the current process has finished its "
             r"bootstrapping phase",
-            also=(rf"{LOADER}|num_workers",),
+            also=(LOADER,),
             weight=30,
         ),
         Mark(
             r"An attempt has been made to start a new process before the current process has finished its "
             r"bootstrapping phase",
-            never=(POOLS, r"ProcessPoolExecutor|in Pool\b"),
+            also=(r"num_workers",),
+            never=(r"\bPool\(",),
+            weight=30,
+        ),
+        Mark(
+            r"An attempt has been made to start a new process before the current process has finished its "
+            r"bootstrapping phase",
+            never=(POOLS, _OWN_POOL),
             weight=25,
         ),
+        Mark(r"in _check_not_importing_main\b", also=(LOADER,), weight=20),  # the message was cut off
         Mark(r"^ *freeze_support\(\)", also=(LOADER,), weight=14),
+        Mark(  # the second half of the same message
+            r"not using fork to start your child processes and you have forgotten to use the proper idiom in the main module",
+            never=(POOLS, _OWN_POOL),
+            weight=14,
+        ),
         Mark(
-            r"EOFError: Ran out of input",
-            also=(r"spawn_main|in spawn\b|reduction\.pickle\.load", rf"{LOADER}|DataLoader"),
-            never=(r"torch[\\/]serialization\.py", r"[Cc]an(?:'t|not) pickle", r"Can't get local"),
+            _EMPTY,
+            also=(_SPAWNED, rf"{LOADER}|{TRAINERS}|DataLoader"),
+            never=_OTHER_CAUSE,
+            weight=15,
+        ),
+        Mark(_EMPTY, also=(_SPAWNED,), never=(*_OTHER_CAUSE, OTHERS, POOLS), weight=12),
+        Mark(
+            _BROKEN,
+            also=(rf"{STARTING}|spawn_main", rf"{LOADER}|{TRAINERS}"),
+            never=(*_OTHER_CAUSE, RANKS),
             weight=15,
         ),
         Mark(
-            r"BrokenPipeError: \[Errno 32\] Broken pipe",
-            also=(r"popen_spawn_win32\.py|popen_spawn_posix\.py", LOADER),
-            never=(r"[Cc]an(?:'t|not) pickle",),
-            weight=15,
+            _BROKEN,
+            also=(r"popen_spawn_|ForkingPickler\(file, protocol\)\.dump|spawn_main|__mp_main__",),
+            never=(*_OTHER_CAUSE, OTHERS, POOLS),
+            weight=12,
         ),
     ),
     rows=(21,),

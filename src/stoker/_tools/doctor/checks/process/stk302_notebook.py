@@ -34,7 +34,7 @@ from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.process import ProcessFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import LOADER, POOLS
+from stoker._tools.doctor.wording import LOADER, OTHERS, POOLS
 
 _MAIN = "__main__."
 
@@ -77,10 +77,12 @@ CHECK = Check(
         ),
         Mark(r"(?:No such file or directory|Errno 2[0-9]?\][^\n]{0,60}): '[^'\n]*<stdin>'", weight=24),
         Mark(
-            r"AttributeError: Can't get attribute '[\w.]+' on <module '__mp_main__'",
+            r"Can't get attribute '[\w.]+' on <module '__mp_main__'",
             also=(LOADER,),
+            never=(POOLS,),
             weight=22,
         ),
+        Mark(r"Can't get attribute '[\w.]+' on <module '__mp_main__'", never=(OTHERS, POOLS), weight=16),
     ),
     rows=(21,),
 )

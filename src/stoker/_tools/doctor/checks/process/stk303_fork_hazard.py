@@ -4,8 +4,8 @@ What it finds
 -------------
 Workers are forked, and this process has live threads of a library whose pool does not survive that: polars, fsspec
 (s3fs, gcsfs), zarrs, lance, lancedb, PyAV. Other live Python threads are named as a lesser risk. Threads of BLAS,
-OpenMP and OpenCV are no risk: these libraries survive a fork. Nor are those of a notebook's kernel, a debugger or
-tqdm: they hold no lock that a dataset needs.
+OpenMP and OpenCV are no risk at rest: these libraries survive a fork that does not happen while they start or end
+threads. Those of a notebook's kernel, a debugger or tqdm are none either: they hold no lock that a dataset needs.
 
 Why it hurts
 ------------
@@ -104,6 +104,9 @@ def _listed(process: ProcessFacts, loader: LoaderArguments, stuck: str) -> Findi
     )
 
 
+_RUBY = r"\b(?:ruby|rails|bundle exec|puma|unicorn|falcon|sidekiq|resque|rspec)\b|[A-Z]\w+::[A-Z]\w+"
+"""Another language, where forked processes of macOS say the same."""
+
 CHECK = Check(
     __name__,
     __doc__,
@@ -118,6 +121,7 @@ CHECK = Check(
         Mark(
             r"may have been in progress in another thread when fork\(\) was called",
             also=(rf"{LOADER}|num_workers|objc\[",),
+            never=(_RUBY,),
             weight=22,
         ),
         Mark(
@@ -127,6 +131,15 @@ CHECK = Check(
             r"Unable to handle autograd's threading in combination with fork-based multiprocessing", weight=24
         ),
         Mark(r"This class is not fork-safe", also=(rf"{LOADER}|fsspec|s3fs|gcsfs",), weight=22),
+        Mark(  # gdb: a thread of Python waits for a lock of a pool that stayed behind in the parent
+            r"^#\d+ +(?:0x[0-9a-f]+ in )?(?:__lll_lock_wait\w*|__GI___pthread_mutex_lock|pthread_mutex_lock|futex_wait\w*|"
+            r"do_futex_wait\w*|sem_wait\w*|__new_sem_wait\w*)\b",
+            also=(
+                r"lib(?:iomp5|gomp|omp|mkl\w*|openblas\w*|opencv\w*|arrow\w*)[.\w-]*\.(?:so|dylib)",
+                r"lib(?:torch_python|python3)|THP\w+|_PyEval_|cfunction_\w+|PyEval_",
+            ),
+            weight=12,
+        ),
         Mark(r"OMP: Warning #190: Forking a process while a parallel region is active", weight=3),
         Mark(r"is multi-threaded, use of (?:fork|forkpty)\(\) may lead to deadlocks in the child", weight=3),
         Mark(r"os\.fork\(\) was called\. os\.fork\(\) is incompatible with multithreaded code", weight=3),

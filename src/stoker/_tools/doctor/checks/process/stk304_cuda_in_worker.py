@@ -32,7 +32,7 @@ from stoker._record.finding import Finding
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.samples import SampleFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import FEEDING, FRAME, IN_WORKER, LOADER
+from stoker._tools.doctor.wording import FEEDING, IN_WORKER, LOADER, OTHERS, POOLS
 
 _ADVICE = "Return CPU tensors from the dataset, and move the batch in the training loop: batch.to(device, non_blocking=True)."
 _REFUSED = "in forked subprocess"
@@ -81,7 +81,12 @@ CHECK = Check(
         Mark(
             r"Cannot re-initialize (?:CUDA|XPU|HPU|NPU|\w+) in forked subprocess", also=(LOADER,), weight=30
         ),
-        Mark(r"Cannot re-initialize (?:CUDA|XPU) in forked subprocess", never=(FRAME,), weight=25),
+        Mark(r"(?i)cannot re-initialize (?:cuda|xpu) in forked subprocess", never=(OTHERS, POOLS), weight=25),
+        Mark(  # a process dies of it in C++: a forked one that frees or uses a tensor of its parent's
+            r"c10::\w*Error'\s{1,40}what\(\):\s{1,40}CUDA error: initialization error",
+            never=(OTHERS, POOLS),
+            weight=22,
+        ),
         Mark(
             r"(?:CUDA error|cuda runtime error \(3\) ?): initialization error|CUDA_ERROR_NOT_INITIALIZED",
             also=(IN_WORKER,),

@@ -71,12 +71,14 @@ CHECK = Check(
     examine=examine,
     marks=(
         Mark(
-            r"Expected an? '[\w:]+' device type for generator but found '[\w:]+'",
+            r"Expected an? '[\w:]+' (?:device type for generator|generator device) but found '[\w:]+'",
             also=(rf"{LOADER}|sampler\.py|randperm",),
             weight=26,
         ),
         Mark(
-            r"Expected an? '[\w:]+' device type for generator but found '[\w:]+'", never=(FRAME,), weight=20
+            r"Expected an? '[\w:]+' (?:device type for generator|generator device) but found '[\w:]+'",
+            never=(FRAME,),
+            weight=20,
         ),
     ),
     rows=(47,),

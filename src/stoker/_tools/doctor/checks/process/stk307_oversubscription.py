@@ -45,7 +45,7 @@ from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.facts.worker import WorkerFacts
-from stoker._tools.doctor.wording import LOADER
+from stoker._tools.doctor.wording import LOADER, OTHERS
 
 _COMPUTING, _SOME = 0.2, 0.05
 """CPU time of other threads over that of the main one: from the first on they really compute, below the second it is noise."""
@@ -135,6 +135,11 @@ def _edit(library: str, site: str | None) -> Edit:
     return Edit("import threadpoolctl\nthreadpoolctl.threadpool_limits(1)", None, site, kind="init")
 
 
+_REFUSED = (
+    r"OpenBLAS blas_thread_init: pthread_create(?: failed for thread|: Resource temporarily unavailable)|"
+    r"libgomp: Thread creation failed: Resource temporarily unavailable"
+)
+
 CHECK = Check(
     __name__,
     __doc__,
@@ -142,16 +147,8 @@ CHECK = Check(
     prevented="Workers hold OpenMP, BLAS, OpenCV and torch to one thread each, before user code runs.",
     examine=examine,
     marks=(
-        Mark(
-            r"OpenBLAS blas_thread_init: pthread_create failed for thread",
-            also=(rf"{LOADER}|num_workers",),
-            weight=20,
-        ),
-        Mark(
-            r"libgomp: Thread creation failed: Resource temporarily unavailable",
-            also=(rf"{LOADER}|num_workers",),
-            weight=20,
-        ),
+        Mark(_REFUSED, also=(rf"{LOADER}|num_workers",), weight=20),
+        Mark(_REFUSED, never=(OTHERS,), weight=12),
         Mark(
             r"std::system_error'\s{1,40}what\(\):\s{1,40}Resource temporarily unavailable",
             also=(r"is killed by signal: Abort",),

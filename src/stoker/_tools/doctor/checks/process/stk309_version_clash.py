@@ -47,7 +47,7 @@ CHECK = Check(
         ),
         Mark(r"HDF5 library version mismatched error", weight=20),
         Mark(
-            r"huggingface/tokenizers: The current process just got forked, after parallelism has already been used",
+            r"huggingface/tokenizers: The current process just got forked",
             weight=3,
         ),
     ),

@@ -23,8 +23,8 @@ Leave out the argument that the message names. If `num_workers` is an option of 
 workers:
 
 ```python
-workers = {"persistent_workers": True, "prefetch_factor": 4} if num_workers > 0 else {}
-DataLoader(dataset, num_workers=num_workers, **workers)
+workers = {"persistent_workers": True, "prefetch_factor": 4}
+DataLoader(dataset, num_workers=n, **(workers if n > 0 else {}))
 ```
 
 With `batch_sampler` leave out `batch_size`, `shuffle`, `sampler` and `drop_last`; with `sampler` leave out `shuffle`. The order
@@ -52,6 +52,11 @@ CHECK = Check(
             r"DataLoader with IterableDataset: expected unspecified|"
             r"attribute should not be set after \w{1,80} is initialized",
             weight=24,
+        ),
+        Mark(
+            r"assert self\._timeout == 0\s{1,40}(?:[~^]+\s{1,40})?AssertionError",
+            also=(r"_SingleProcessDataLoaderIter|dataloader\.py",),
+            weight=22,
         ),
     ),
 )

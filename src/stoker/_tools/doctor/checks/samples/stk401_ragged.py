@@ -72,6 +72,7 @@ CHECK = Check(
         Mark(r"Trying to resize storage that is not resizable", never=(FRAME,), weight=20),
         Mark(r"Sizes of tensors must match except in dimension [01]", also=(COLLATION, LOADER), weight=24),
         Mark(r"each element in list of batch should be of equal size", weight=26),
+        Mark(r"can't use batches of different size with `?dispatch_batches=True", weight=24),  # Accelerate
         Mark(r"inconsistent tensor sizes?", also=(COLLATION, LOADER), weight=24),
         Mark(
             r"all input arrays must have the same shape|setting an array element with a sequence|"

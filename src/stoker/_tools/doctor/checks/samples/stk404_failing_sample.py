@@ -101,7 +101,7 @@ CHECK = Check(
     marks=(
         Mark(r"Caught \w+(?: \w+)? in DataLoader worker process \d+", weight=9),
         Mark(r"^\w*Error: Traceback \(most recent call last\):", also=(r"in _worker_loop",), weight=9),
-        Mark(r"in fetch\b", also=(r"_utils[\\/]fetch\.py", r"in __getitems?__"), weight=7),
+        Mark(r"_utils[\\/]fetch\.py", also=(r"in (?:[\w.]+\.)?__getitems?__",), weight=7),
         Mark(r"Caught \w+(?: \w+)? in pin memory thread for device", weight=7),
         Mark(r"stoker: (?:while fetching|in the batch of) dataset ind", weight=9),
     ),

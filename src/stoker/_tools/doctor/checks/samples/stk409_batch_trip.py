@@ -34,15 +34,25 @@ from stoker._record.finding import Finding, duration
 from stoker._tools.doctor.check import Check
 from stoker._tools.doctor.facts.round_trip import RoundTripFacts, StartMethodTrip
 from stoker._tools.doctor.facts.samples import SampleFacts, innermost
+from stoker._tools.doctor.facts.scan import ScanFacts
+from stoker._tools.doctor.facts.stream import StreamFacts
 from stoker._tools.doctor.facts.target import TargetFacts
+
+_MANY = 200
+"""Tensors of the dataset, from which on they are what descriptors went to: STK105 counts them."""
 
 
 def examine(
-    round_trip: RoundTripFacts, target: TargetFacts, samples: SampleFacts | None = None
+    round_trip: RoundTripFacts,
+    target: TargetFacts,
+    samples: SampleFacts | None = None,
+    stream: StreamFacts | None = None,
+    scan: ScanFacts | None = None,
 ) -> Iterator[Finding]:
-    """What was tried with a worker and has no check of its own: STK101 and STK102 have datasets, STK406 batches."""
+    """What was tried with a worker and has no check of its own: STK101, STK102 and STK105 have datasets, STK404 and STK509
+    samples, STK406 batches."""
     for trip in round_trip.trips:
-        if not trip.tried or trip.outcome == "arrived" or _explained(trip, samples):
+        if not trip.tried or trip.outcome == "arrived" or _explained(trip, samples, stream, scan):
             continue
         if target.loader.engine == "stoker" and trip.outcome in ("lost", "changed"):
             continue
@@ -55,10 +65,27 @@ def examine(
         )
 
 
-def _explained(trip: StartMethodTrip, samples: SampleFacts | None) -> bool:
+def _explained(
+    trip: StartMethodTrip, samples: SampleFacts | None, stream: StreamFacts | None, scan: ScanFacts | None
+) -> bool:
     if trip.outcome == "lost" and samples is not None and samples.unsendable:
         return True
-    return trip.outcome == "failed" and "pickle" in trip.text
+    if trip.outcome != "failed":
+        return False
+    # What a sample raises without workers, it raises in one as well.
+    raised = {each.kind for each in samples.failures} if samples is not None else set()
+    if stream is not None and stream.broken is not None:
+        raised.add(stream.broken.kind)
+    if any(f"Caught {kind} in DataLoader worker" in trip.text for kind in raised):
+        return True
+    if (
+        "requires grad" in trip.text
+        and samples is not None
+        and any(leaf.requires_grad for leaf in samples.leaves)
+    ):
+        return True
+    many = scan is not None and scan.storages > _MANY
+    return "pickle" in trip.text or (many and "Too many open files" in trip.text)
 
 
 def _description(trip: StartMethodTrip) -> str:

@@ -28,6 +28,7 @@ error that has both.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from stoker._record.finding import Finding, counted
@@ -36,13 +37,14 @@ from stoker._tools.doctor.facts.probe_failures import ProbeFailures
 from stoker._tools.doctor.facts.samples import ProbeFailure, innermost
 
 _MOST_NAMED = 3
+_TORCHS = os.path.join("torch", "utils", "data", "sampler.py")
 
 
 def examine(probe_failures: ProbeFailures) -> Iterator[Finding]:
     """Each index once; a probe that hung on no sample has at most a word."""
     told = set()
     for probe, failure in probe_failures.all:
-        if failure.what != "hung" or failure.index in told:
+        if failure.what != "hung" or failure.index in told or _lists_the_order(failure):
             continue
         told.add(failure.index)
         known = failure.index is not None
@@ -55,6 +57,15 @@ def examine(probe_failures: ProbeFailures) -> Iterator[Finding]:
             where=place if known else None,
             numbers={"index": failure.index, "probe": probe},
         )
+
+
+def _lists_the_order(failure: ProbeFailure) -> bool:
+    """Whether it was torch's sampler that took so long: STK605 has that."""
+    return (
+        failure.index is None
+        and innermost(failure.stack).startswith("__iter__ (sampler.py:")
+        and _TORCHS in failure.stack
+    )
 
 
 def _lacking(failure: ProbeFailure) -> str:

@@ -4,7 +4,7 @@ What it finds
 -------------
 The same batches were made in one process and by the loader with its workers, as fast as they came, after a warm-up.
 They came faster without workers. Whether that matters depends on the training step. The finding says how long a step
-must be for it not to matter.
+must be for it not to matter. While other processes use the CPUs, it is reported only if no step is long enough.
 
 Why it hurts
 ------------
@@ -47,7 +47,7 @@ def examine(speed: SpeedFacts, target: TargetFacts) -> Iterator[Finding]:
     if not loader.num_workers or not speed.better_inline or speed.loader_s is None or speed.parent_s is None:
         return
     always, shorter_s = speed.always_inline, speed.loader_s - speed.inline_s
-    if not always and shorter_s < _SHORT_S:
+    if not always and (shorter_s < _SHORT_S or speed.disturbed):
         return
     # Without batching the sampler decides what is taken at once: a sample, or a list of them.
     what = (

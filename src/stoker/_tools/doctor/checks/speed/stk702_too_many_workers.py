@@ -30,7 +30,7 @@ from statistics import median, quantiles
 
 from stoker._record.finding import Edit, Finding, counted, duration
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.machine import MachineFacts
+from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.samples import SampleFacts
 from stoker._tools.doctor.facts.speed import SpeedFacts
 from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts

@@ -3,7 +3,7 @@
 What it finds
 -------------
 `pin_memory=True` on a machine without an accelerator, or for batches without tensors; and `pin_memory=False` on a machine that
-has an accelerator.
+has an accelerator. A loader of stoker's with `device=` is left alone: it page-locks what it needs.
 
 Why it hurts
 ------------
@@ -20,7 +20,7 @@ DataLoader(dataset, pin_memory=True)      # on a CPU: 'pin_memory' argument is s
 Fix
 ---
 `pin_memory=torch.accelerator.is_available()`, with `batch.to(device, non_blocking=True)` in the loop. Batches of a class of
-your own need a `pin_memory` method.
+your own need a `pin_memory` method. With stoker's loader `device="auto"` does both, in one copy that runs ahead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.facts.pinning import PinningFacts
+from stoker._tools.doctor.facts.host.pinning import PinningFacts
 from stoker._tools.doctor.facts.samples import SampleFacts
 from stoker._tools.doctor.facts.target import TargetFacts
 
@@ -38,16 +38,21 @@ def examine(
     target: TargetFacts, pinning: PinningFacts, samples: SampleFacts | None = None
 ) -> Iterator[Finding]:
     """Only for a loader that somebody wrote: an assumed one pins nothing by nobody's choice."""
-    if target.assumed:
+    if target.assumed or target.loader.device is not None:
         return
     site = target.loader.site
     numbers = {"devices": pinning.devices, "accelerator": pinning.accelerator}
     if not target.loader.pin_memory:
         if pinning.accelerator is not None and (samples is None or samples.batch_tensors):
+            ours = target.loader.engine == "stoker"
             yield CHECK.finding(
                 f"pin_memory=False, and there is an accelerator ({pinning.accelerator} × {pinning.devices}): copies to it wait",
-                "Set pin_memory=True, and copy with .to(device, non_blocking=True).",
-                edit=Edit("pin_memory=True", "pin_memory=False", site, "argument"),
+                'Let the loader bring batches there: device="auto".'
+                if ours
+                else "Set pin_memory=True, and copy with .to(device, non_blocking=True).",
+                edit=Edit('device="auto"', "", site, "argument")
+                if ours
+                else Edit("pin_memory=True", "pin_memory=False", site, "argument"),
                 numbers=numbers,
             )
     elif pinning.accelerator is None:

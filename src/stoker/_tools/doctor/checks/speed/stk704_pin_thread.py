@@ -19,7 +19,8 @@ DataLoader(float_images, batch_size=256, num_workers=16, pin_memory=True)    # 1
 Fix
 ---
 Fewer bytes: images as `uint8`, four times smaller than `float32`, made float and normalised on the device; half precision for
-features; no padding to the longest. `pin_memory=False` where the copy to the device is the smaller part.
+features; no padding to the longest. `pin_memory=False` where the copy to the device is the smaller part. stoker's loader with
+`device=` copies from the workers' own memory: nothing is pinned besides.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from statistics import median
 
 from stoker._record.finding import Finding, duration
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.pinning import PinningFacts
+from stoker._tools.doctor.facts.host.pinning import PinningFacts
 from stoker._tools.doctor.facts.samples import SampleFacts
 from stoker._tools.doctor.facts.target import TargetFacts
 
@@ -40,6 +41,8 @@ _WORTH_S = 0.001
 def examine(target: TargetFacts, pinning: PinningFacts, samples: SampleFacts) -> Iterator[Finding]:
     """An estimate: the measured copy is one into plain memory."""
     loader = target.loader
+    if loader.device is not None:
+        return  # then nothing is pinned besides
     if not (loader.pin_memory and loader.num_workers) or not (samples.sample_s and samples.batch_bytes):
         return
     collate_s = median(samples.collate_s) if samples.collate_s else 0.0

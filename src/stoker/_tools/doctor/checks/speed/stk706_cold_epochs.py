@@ -102,6 +102,6 @@ CHECK = Check(
     __doc__,
     severity="moderate",
     examine=examine,
-    marks=(Mark(r"Consider setting `?persistent_workers=True`? in", weight=1),),
+    marks=(Mark(r"[Cc]onsider setting `?persistent_workers=True`?(?! and|>)", weight=1),),
     rows=(37, 38),
 )

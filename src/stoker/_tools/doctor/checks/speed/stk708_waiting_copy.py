@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.pinning import PinningFacts
+from stoker._tools.doctor.facts.host.pinning import PinningFacts
 from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.sources.copies import waiting_copies
 
@@ -37,8 +37,8 @@ from stoker._tools.doctor.sources.copies import waiting_copies
 def examine(target: TargetFacts, pinning: PinningFacts) -> Iterator[Finding]:
     """By the text of the script that has the loader."""
     found = waiting_copies(target.source)
-    if not found or target.assumed:
-        return
+    if not found or target.assumed or target.loader.device is not None:
+        return  # with device= the calls find the batch in place
     first = found[0]
     more = f", and {counted(len(found) - 1, 'more')}" if len(found) > 1 else ""
     ours = target.loader.engine == "stoker"

@@ -12,7 +12,7 @@ device, and on the way through every cache. Made float on the device, it costs a
 Example
 -------
 ```python
-transform = lambda image: torch.as_tensor(image).float() / 255      # in the worker: four bytes for each
+to_float = lambda x: torch.as_tensor(x).float() / 255      # in the worker: four bytes for each
 ```
 
 Fix
@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 from stoker._record.finding import Finding, size
 from stoker._tools.doctor.check import Check
-from stoker._tools.doctor.facts.pinning import PinningFacts
+from stoker._tools.doctor.facts.host.pinning import PinningFacts
 from stoker._tools.doctor.facts.samples import Leaf, SampleFacts
 from stoker._tools.doctor.facts.target import TargetFacts
 

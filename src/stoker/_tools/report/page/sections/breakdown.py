@@ -7,7 +7,7 @@ from typing import Any
 
 from stoker._tools.render.section import Chart, Section, Table
 from stoker._tools.report.page.material import Material, ReportedRun
-from stoker._tools.report.page.sections.time_shares import time_shares
+from stoker._tools.report.page.sections.parts.time_shares import time_shares
 from stoker._tools.report.page.sections.waits import waits
 from stoker._tools.report.page.terms import (
     MEANS,

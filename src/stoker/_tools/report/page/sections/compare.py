@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from stoker._tools.render.section import Chart, Part, Prose, Section, Table
 from stoker._tools.report.page.material import Material
-from stoker._tools.report.page.sections import comparison
-from stoker._tools.report.page.sections.compare_chart import spec
-from stoker._tools.report.page.sections.comparison import Figure, Ratio, Side
+from stoker._tools.report.page.sections.parts import comparison
+from stoker._tools.report.page.sections.parts.compare_chart import spec
+from stoker._tools.report.page.sections.parts.comparison import Figure, Ratio, Side
 from stoker._tools.report.page.terms import percent
 
 _MOST_DRAWN = 8

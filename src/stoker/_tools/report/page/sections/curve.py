@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stoker._record.finding import counted
 from stoker._tools.render.section import Chart, Part, Prose, Section, Table
 from stoker._tools.report.page.material import Material
-from stoker._tools.report.page.sections.curve_chart import spec
+from stoker._tools.report.page.sections.parts.curve_chart import spec
 from stoker._tools.report.page.sections.scaling import Curve, Measured, Predicted, of_run, of_tuning
 from stoker._tools.report.page.terms import number, percent
 

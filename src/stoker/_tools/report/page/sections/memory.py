@@ -9,8 +9,8 @@ from stoker._record.finding import counted, size
 from stoker._record.schema import LoaderRecord, WorkerRecord
 from stoker._tools.render.section import Chart, Part, Prose, Remark, Section, Table, side_by_side
 from stoker._tools.report.page.material import Material, ReportedRun
-from stoker._tools.report.page.sections.memory_chart import spec
-from stoker._tools.report.page.sections.memory_curves import (
+from stoker._tools.report.page.sections.parts.memory_chart import spec
+from stoker._tools.report.page.sections.parts.memory_curves import (
     PARENT,
     LoaderMemory,
     ProcessMemory,
@@ -220,13 +220,13 @@ def _chosen(processes: Sequence[ProcessMemory]) -> list[ProcessMemory]:
 
 
 def _last_table(loader: LoaderRecord) -> Table:
-    def told(nbytes: int | None) -> str:
+    def shown(nbytes: int | None) -> str:
         return "not told" if nbytes is None else size(nbytes)
 
     rows = tuple(
         (
-            process_name(each.worker), str(each.pid or ""), told(each.pss_bytes), told(each.private_bytes),
-            told(each.private_growth_bytes),
+            process_name(each.worker), str(each.pid or ""), shown(each.pss_bytes), shown(each.private_bytes),
+            shown(each.private_growth_bytes),
         )
         for each in loader.workers[:_MOST_ROWS]
     )  # fmt: skip

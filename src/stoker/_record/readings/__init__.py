@@ -1,0 +1,1 @@
+"""Readings for a record: the machine, memory over time, and the workers as processes. No torch."""

@@ -1,0 +1,239 @@
+"""``stoker.cached``: a function whose results are kept in a store, by its arguments and the files that these name."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import pickle
+import sys
+import threading
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from stoker._runtime.cache import files
+from stoker._runtime.cache.counters import counters
+from stoker._runtime.cache.dataset import tag_of
+from stoker._runtime.cache.identity import of_function
+from stoker._runtime.cache.proving.checking import Verifier, made_again, require_equal
+from stoker._runtime.cache.proving.draws import DrawWatch
+from stoker._runtime.cache.proving.parts import parts_of
+from stoker._runtime.cache.storage import sample_codec
+from stoker._runtime.cache.storage.attaching import StoreHandle
+from stoker._runtime.cache.storage.store import Entry, EntryKey, Store
+from stoker._runtime.cache.watch import AttributeWatch
+from stoker.errors import RandomSamples, UnsendableError
+
+_log = logging.getLogger("stoker")
+_PROBES = 8
+"""How many slots of the table a key may lie in."""
+
+_CHECKED = 3
+"""How many results each process makes twice before it relies on the function."""
+
+
+class FunctionFacts(NamedTuple):
+    """What a cached function knows of itself; it travels to workers."""
+
+    tag: int
+    verify: float
+    info: dict[str, Any]
+
+
+class CachedFunction:
+    """A function with its results in a store. Made by ``stoker.cached``; called like the function that it wraps.
+
+    Any thread and any process may call it. A result is a fresh copy each time, so changing it changes nothing else.
+    """
+
+    def __init__(self, function: Callable[..., Any], handle: StoreHandle, facts: FunctionFacts) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self._handle = handle
+        self._facts = facts
+        self._told: set[str] = set()
+        self._checks = _CHECKED
+        self._bound: tuple[Any, AttributeWatch, bytes] | None = None
+        self._verifier = Verifier(facts.verify)
+        owner = getattr(function, "__self__", function)
+        self._watch = AttributeWatch(owner)
+        self._generators = parts_of(owner, "function").generators
+        self._draws = DrawWatch(self._generators)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(args, kwargs, args, b"")
+
+    def _call(self, args: Any, kwargs: Any, named: Any, owner: bytes) -> Any:
+        """Call with ``args``. The key comes from ``named``, the same without the instance of a method, and from its ``owner``."""
+        try:
+            first, second = _key(named, kwargs, owner)
+        except Exception as error:
+            return self._pass(args, kwargs, error)
+        if self._watch.changed():
+            self._look()
+        key = EntryKey(first, second, self._facts.tag)
+        store = self._handle._store or self._handle.open()
+        slots, words = store.slots, store.words
+        free = -1
+        for place in range(first, first + _PROBES):
+            slot = place % slots
+            if not words[slot]:
+                free = slot
+                break
+            found = store.find(slot, key)
+            if found is not None:
+                facts_stop, root_stop = found.facts_stop, found.root_stop
+                if facts_stop == root_stop or files.unchanged(store.view[root_stop:facts_stop]):
+                    return self._hit(store, found, args, kwargs)
+                free = slot
+                break
+        return self._miss(store, free, key, args, kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self._call_bound, instance)
+
+    def _call_bound(self, instance: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a decorated method. What the instance holds is part of the key; it is read again when an attribute is replaced."""
+        known = self._bound
+        if known is None or known[0] is not instance or known[1].changed():
+            known = self._bound = (instance, AttributeWatch(instance), of_function(instance).whole())
+        return self._call((instance, *args), kwargs, args, known[2])
+
+    def __repr__(self) -> str:
+        return f"stoker.cached({self.function!r})"
+
+    def __deepcopy__(self, memo: Any) -> CachedFunction:
+        return self
+
+    def __reduce__(self) -> Any:
+        if _at_home(self.function) is self:  # a decorated function: its name leads to this object
+            home = (self.function.__module__, self.function.__qualname__)
+            return _restored, (*home, self._handle, self._facts)
+        return CachedFunction, (self.function, self._handle, self._facts)
+
+    def cache_info(self) -> dict[str, Any]:
+        """Return what the store holds: budget_bytes, stored_bytes, entries, full, name, path, and refused with a reason."""
+        store = self._handle.open()
+        return {
+            "budget_bytes": store.limit_bytes,
+            "stored_bytes": store.stored_bytes,
+            "entries": store.entries,
+            "full": store.full,
+            **self._facts.info,
+        }
+
+    def _look(self) -> None:
+        """An attribute of the function's object was replaced: results of another identity are not used."""
+        tag = tag_of(of_function(self.function).whole())
+        if tag != self._facts.tag:
+            self._facts = self._facts._replace(tag=tag)
+            self._checks = _CHECKED
+            text = "an attribute of %r changed, so results that were kept before are made anew"
+            self._tell("changed", text, self.function)
+        self._watch.renew()
+
+    def _hit(self, store: Store, found: Entry, args: Any, kwargs: Any) -> Any:
+        start, root_start, root_stop, _, cost_ns = found
+        result = sample_codec.decode(
+            bytearray(store.view[start:root_start]), 0, store.view[root_start:root_stop]
+        )
+        if self._verifier.due():
+            self._verify(args, kwargs, bytes(store.view[start:root_stop]))
+        count = counters()
+        count.hits += 1
+        count.hit_bytes += root_stop - start
+        count.saved_ns += cost_ns
+        return result
+
+    def _miss(self, store: Store, slot: int, key: EntryKey, args: Any, kwargs: Any) -> Any:
+        mark = self._draws.mark() if threading.current_thread() is threading.main_thread() else None
+        files.begin()
+        began_ns = time.perf_counter_ns()
+        try:
+            result = self.function(*args, **kwargs)
+            cost_ns = time.perf_counter_ns() - began_ns
+        finally:
+            stamps = files.end(apart_from=_paths(args, kwargs))
+        if self._watch.changed():
+            self._watch.renew()
+        count = counters()
+        count.misses += 1
+        drawn = [] if mark is None else self._draws.drawn(mark)
+        if drawn:
+            count.passed += 1
+            self._refuse(drawn)
+        try:
+            encoded = sample_codec.encode(result)
+        except UnsendableError as error:
+            text = "a result of %r cannot be kept in the cache, so it is made each time: %s"
+            self._tell("unkept", text, self.function, sample_codec.why_unkept(error))
+            count.passed += 1
+            return result
+        if self._checks > 0:
+            self._checks -= 1
+            self._verify(args, kwargs, None, result)
+        stored = store.append(slot, key, encoded.data, encoded.root, stamps, cost_ns) if slot >= 0 else 0
+        count.stored_bytes += stored
+        if not stored:
+            count.passed += 1
+        return result
+
+    def _verify(self, args: Any, kwargs: Any, kept: bytes | None, result: Any = None) -> None:
+        """Make a result again, under another seed, and compare. Raises CacheMismatch or RandomSamples."""
+        again = made_again(lambda: self.function(*args, **kwargs), self._generators)
+        shown = ", ".join(repr(each)[:60] for each in args)
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        require_equal(f"the result of {name}({shown})", again, kept, result)
+
+    def _refuse(self, drawn: list[str]) -> NoReturn:
+        raise RandomSamples(
+            f"{self.function!r} draws from {' and '.join(drawn)}, so its results cannot be kept: one of them would stay for "
+            "ever. Cache the function that only reads and decodes",
+            drawn,
+        )
+
+    def _pass(self, args: Any, kwargs: Any, error: Exception) -> Any:
+        text = "an argument of %r cannot be a key of the cache, so its result is made each time: %s"
+        self._tell("argument", text, self.function, error)
+        count = counters()
+        count.misses += 1
+        count.passed += 1
+        return self.function(*args, **kwargs)
+
+    def _tell(self, what: str, text: str, *parts: Any) -> None:
+        """Log something once."""
+        if what not in self._told:
+            self._told.add(what)
+            _log.warning("%s", text % parts)  # a record with the parts would keep the function and its store
+
+
+def _key(args: tuple[Any, ...], kwargs: dict[str, Any], owner: bytes) -> tuple[int, int]:
+    """Return the digest of the arguments, with size and mtime of the files that strings and paths among them name."""
+    stamps = [files.stamp_of(path) for path in _paths(args, kwargs)]
+    digest = blake2b(pickle.dumps((args, kwargs, stamps, owner), 5), digest_size=16).digest()
+    return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
+
+
+def _paths(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    return [str(each) for each in (*args, *kwargs.values()) if isinstance(each, str | Path)]
+
+
+def _at_home(function: Any) -> Any:
+    """Return what the function's name leads to; None where it leads nowhere."""
+    found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
+    for name in getattr(function, "__qualname__", "<").split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def _restored(module: str, qualname: str, handle: StoreHandle, facts: FunctionFacts) -> Any:
+    """Return the decorated function of this process, with the store that the pickle means."""
+    __import__(module)
+    found: Any = sys.modules[module]
+    for name in qualname.split("."):
+        found = getattr(found, name)
+    if isinstance(found, CachedFunction) and found._handle.plan != handle.plan:
+        found._handle, found._facts = handle, facts
+    return found

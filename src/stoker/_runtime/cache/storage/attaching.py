@@ -1,0 +1,181 @@
+"""Opens the store that a cache means: the one it inherited, one that another process has open, a file, or a new one.
+
+fork                      the open store is inherited
+spawn, forkserver         found again at the process and descriptor that the pickle names
+``name=``, local ranks    found among the open files of this user's processes
+another machine           made anew, once for all workers there
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stoker._host.private_files import private_folder as private_runtime_folder
+from stoker._runtime.cache.storage import backing as backings
+from stoker._runtime.cache.storage.backing import Backing
+from stoker._runtime.cache.storage.store import Store, data_start, header, read_header
+
+_log = logging.getLogger("stoker")
+_WAIT_S = 5.0
+_PAUSE_S = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlan:
+    """Which store a cache means. ``token`` names shared memory; ``folder`` and ``label`` a file."""
+
+    token: str
+    slots: int
+    limit_bytes: int
+    identity: bytes
+    folder: str | None = None
+    label: str = ""
+
+
+class StoreHandle:
+    """The store of one cache in this process, opened when first used. It pickles and deep-copies as the same store.
+
+    Any thread. The descriptors are closed with the last handle.
+    """
+
+    def __init__(self, plan: StorePlan, hint: tuple[int, int] | None = None) -> None:
+        self.plan = plan
+        self._hint = hint
+        self._store: Store | None = None
+        self._lock = threading.Lock()
+        self._end: Any = None
+        _handles.add(self)
+
+    def open(self) -> Store:
+        """Return the open store. Raises OSError if there is none to be had."""
+        found = self._store
+        if found is None:
+            with self._lock:
+                found = self._store
+                if found is None:
+                    found = self._store = _open(self.plan, self._hint)
+                    self._end = weakref.finalize(self, found.close)
+        return found
+
+    def after_fork(self) -> None:
+        """In the child: the lock of another thread is not released here."""
+        self._lock = threading.Lock()
+        if self._store is not None:
+            self._store.after_fork()
+
+    def __deepcopy__(self, memo: Any) -> StoreHandle:
+        return self
+
+    def __copy__(self) -> StoreHandle:
+        return self
+
+    def __reduce__(self) -> Any:
+        store = self._store
+        hint = self._hint if store is None else (os.getpid(), store.backing.fd)
+        return StoreHandle, (self.plan, hint)
+
+
+_handles: weakref.WeakSet[StoreHandle] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for handle in list(_handles):
+        handle.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _open(plan: StorePlan, hint: tuple[int, int] | None) -> Store:
+    if plan.folder is not None:
+        return _open_file(plan, Path(plan.folder))
+    found = backings.find_memory(plan.token, hint)
+    if found is None:
+        with _alone(plan.token):
+            found = backings.find_memory(plan.token)
+            if found is None:
+                found = backings.create_memory(plan.token)
+                _prepare(found, plan)
+    return _made(found, plan)
+
+
+def _open_file(plan: StorePlan, folder: Path) -> Store:
+    folder = backings.private_folder(folder)
+    path = backings.file_in(folder, plan.label)
+    with _alone(plan.token):
+        found = backings.open_file(path)
+        if found is not None:
+            says = read_header(found.fd)
+            if says is not None and says.identity == plan.identity and says.slots == plan.slots:
+                return _made(found, plan)
+            found.close()
+            what = (
+                "is damaged, or of another version of stoker"
+                if says is None
+                else "has samples of another dataset"
+            )
+            _log.warning("the sample cache %s %s; it is begun anew", path, what)
+        with backings.new_file(path) as fresh:
+            os.posix_fallocate(
+                fresh.fd, 0, data_start(plan.slots)
+            )  # a full disk fails here, and not in a mapping
+            _prepare(fresh, plan)
+        return _made(fresh, plan)
+
+
+def _prepare(found: Backing, plan: StorePlan) -> None:
+    os.ftruncate(found.fd, data_start(plan.slots))
+    os.pwrite(found.fd, header(plan.slots, plan.limit_bytes, plan.identity), 0)
+
+
+def _made(found: Backing, plan: StorePlan) -> Store:
+    try:
+        says = read_header(found.fd)
+        if says is None or says.slots != plan.slots or says.identity != plan.identity:
+            raise OSError(f"the sample cache {found.shown} is not what its name says")
+        limit_bytes = says.limit_bytes if plan.folder is None else plan.limit_bytes
+        return Store(found, slots=says.slots, limit_bytes=limit_bytes, checks=plan.folder is not None)
+    except BaseException:
+        found.close()
+        raise
+
+
+@contextmanager
+def _alone(token: str) -> Iterator[None]:
+    """Hold the lock of a store while it is made. It ends with its process; one that is stopped is waited for 5 seconds."""
+    path = private_runtime_folder(os.environ) / f"cache-{token}.lock"
+    until = time.monotonic() + _WAIT_S
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(path, fd):
+                break
+        except BlockingIOError:
+            pass
+        os.close(fd)
+        if time.monotonic() > until:
+            raise TimeoutError(f"{path} is held by a process that does not go on")
+        time.sleep(_PAUSE_S)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.unlink(path)
+        os.close(fd)
+
+
+def _is_at(path: Path, fd: int) -> bool:
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    return False

@@ -1,0 +1,161 @@
+"""The files behind stores: nameless shared memory, or a private file in a private folder. Nothing of other users is opened."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+MEMORY_PREFIX = "stoker-cache-"
+_SUFFIX = ".samples"
+_LINK = "/memfd:" + MEMORY_PREFIX
+
+
+class Backing:
+    """An open file of a store. The owner closes it. ``shown`` is its name in messages."""
+
+    def __init__(self, fd: int, shown: str, path: Path | None = None) -> None:
+        self.fd = fd
+        self.shown = shown
+        self.path = path
+        self.boot = boot_number()
+
+    def reopen(self, flags: int) -> int:
+        """Return another description of the same file, whatever became of its name."""
+        return os.open(f"/proc/self/fd/{self.fd}", flags | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Close the descriptor. Idempotent."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def create_memory(token: str) -> Backing:
+    """Create nameless shared memory that can grow and never shrinks: a page that was there stays."""
+    fd = os.memfd_create(MEMORY_PREFIX + token, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with suppress(OSError):
+        os.fchmod(fd, 0o600)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return Backing(fd, token)
+
+
+def find_memory(token: str, hint: tuple[int, int] | None = None) -> Backing | None:
+    """Return the shared memory of this name that another process of this user has open; None without one.
+
+    ``hint`` is a process and its descriptor, looked at first.
+    """
+    wanted = f"{_LINK}{token} (deleted)"
+    if hint is not None:
+        found = _opened(f"/proc/{hint[0]}/fd/{hint[1]}", wanted)
+        if found is not None:
+            return Backing(found, token)
+    user = os.geteuid()
+    for folder in _processes(user):
+        with suppress(OSError):
+            for name in os.listdir(folder):
+                found = _opened(f"{folder}/{name}", wanted)
+                if found is not None:
+                    return Backing(found, token)
+    return None
+
+
+def _processes(user: int) -> Iterator[str]:
+    """The descriptor folders of this user's processes."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            folder = f"/proc/{name}/fd"
+            with suppress(OSError):
+                if os.stat(folder).st_uid == user:
+                    yield folder
+
+
+def _opened(link: str, wanted: str) -> int | None:
+    """Open what a link of /proc stands for, if it is ours and has this name."""
+    try:
+        if os.readlink(link) != wanted:
+            return None
+        fd = os.open(link, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    facts = os.fstat(fd)
+    if facts.st_uid == os.geteuid() and stat.S_ISREG(facts.st_mode) and not facts.st_nlink:
+        return fd
+    os.close(fd)
+    return None
+
+
+def file_in(folder: Path, label: str) -> Path:
+    """Return the path of the store with this label."""
+    return folder / (label + _SUFFIX)
+
+
+def private_folder(folder: Path) -> Path:
+    """Return the folder, made if necessary. Raises PermissionError unless it belongs to this user and nobody else can enter."""
+    with suppress(FileExistsError):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700)
+    facts = os.lstat(folder)
+    if not stat.S_ISDIR(facts.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "a sample cache needs a folder of its own", str(folder))
+    if facts.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "this folder belongs to another user", str(folder))
+    if facts.st_mode & 0o077:
+        raise PermissionError(
+            errno.EPERM,
+            f"other users may enter this folder (mode {facts.st_mode & 0o777:o}); type: chmod 700 {folder}",
+            str(folder),
+        )
+    return folder
+
+
+def open_file(path: Path) -> Backing | None:
+    """Open an existing store; None without one. Raises PermissionError for a file that others own or may read."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise PermissionError(
+                errno.EPERM, "this is a link; a sample cache opens none", str(path)
+            ) from error
+        raise
+    facts = os.fstat(fd)
+    if stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o077:
+        return Backing(fd, str(path), path)
+    os.close(fd)
+    raise PermissionError(
+        errno.EPERM, "this file is not private to this user; remove it, or use another folder", str(path)
+    )
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Backing]:
+    """Create a file that takes the place of ``path`` when the block ends well, and vanishes otherwise."""
+    fresh = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}")
+    fd = os.open(fresh, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    backing = Backing(fd, str(path), path)
+    try:
+        yield backing
+        os.replace(fresh, path)
+    except BaseException:
+        backing.close()
+        with suppress(OSError):
+            fresh.unlink()
+        raise
+
+
+def boot_number() -> int:
+    """Return a number of this boot of the machine, never 0."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            return zlib.crc32(file.read()) or 1
+    except OSError:
+        return 1

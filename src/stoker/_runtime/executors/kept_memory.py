@@ -1,0 +1,304 @@
+"""Copies batches whose memory a ``collate_fn`` keeps for the next one, for workers that are threads.
+
+    collate_fn ──► batch ──► is its memory held by others, too? ──► copied before the next call may write into it
+
+Processes need none of this: a batch is copied on its way. Threads hand over the batch itself. A ``collate_fn`` that fills one
+buffer again and again would change batches that the user holds, and two threads would fill it at once.
+
+Torch and Python count who holds a tensor or an array. Memory that torch did not allocate (``torch.from_numpy``) has no such count.
+Of it, the first batches are kept until it is clear whether their addresses come back.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import threading
+import warnings
+import weakref
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import torch
+
+from stoker._runtime.protocol.worker_spec import BatchOrder, WorkerSpec
+from stoker._runtime.worker.batch_maker import BatchMaker
+from stoker._runtime.worker.context import SlotMemory
+
+_LEARNED_BATCHES = 16
+_MOST_BYTES = 256 << 20
+"""The most memory that is kept to compare addresses."""
+_MOST_OWNERS = 256
+_MOST_COMPARED = 512
+_DEPTH = 6
+
+_PLAIN = frozenset((int, float, bool, complex, str, bytes, type(None)))
+
+_use_count: Callable[[int], int] = getattr(torch._C, "_storage_Use_Count", lambda storage: 0)
+
+
+class KeptMemory:
+    """Stands for the ``collate_fn`` of a loader in all of its worker threads.
+
+    Call it, then ``settle`` the batch, then ``release``, on one thread. Calls take turns at first, and for good once memory was
+    found that others hold.
+    """
+
+    def __init__(self, collate_fn: Callable[[Any], Any]) -> None:
+        self._collate_fn = collate_fn
+        self._turn = threading.Lock()
+        self._holder: int | None = None
+        self._left = _LEARNED_BATCHES
+        self._takes_turns = True
+        self._foreign = False
+        """Whether memory that torch did not allocate came back: all of it is copied from then on."""
+        self._held = False
+        """Whether memory was found that others hold."""
+        self._originals: list[torch.Tensor] = []
+        self._contents: dict[int, tuple[weakref.ref[Any], int]] = {}
+        """By id: a tensor or array that others hold, and a checksum of what was there."""
+        self._warned = False
+
+    @property
+    def found(self) -> bool:
+        """Whether batches so far were in memory that others hold."""
+        return self._held or self._foreign
+
+    def __call__(self, samples: Any) -> Any:
+        if self._takes_turns:
+            self._turn.acquire()
+            self._holder = threading.get_ident()
+        return self._collate_fn(samples)
+
+    def release(self) -> None:
+        """The batch was settled, or there is none: let the next thread collate. Idempotent."""
+        if self._holder == threading.get_ident():
+            self._holder = None
+            self._turn.release()
+
+    def settle(self, box: list[Any]) -> None:
+        """Replace by copies what others hold, or may hold, of the batch ``box[0]``. The list has the only reference to it."""
+        found = _HeldMemory()
+        found.search(box, _DEPTH)
+        held = found.held()
+        self._held = self._held or bool(held)
+        self._takes_turns = self._takes_turns or self._held
+        foreign = {
+            key for key, each in found.tensors.items() if not each.untyped_storage().resizable()
+        } - held
+        copied = held | foreign if self._left or self._foreign else held
+        if self._left:
+            self._learn([found.tensors[key] for key in foreign])
+        if not copied:
+            return
+        copies: dict[int, Any] = {}
+        storages: dict[int, list[int]] = {}
+        for key in copied:
+            each: Any = found.tensors.get(key)
+            if each is not None:
+                self._compare(each if each._base is None else each._base, each)
+                storages.setdefault(each.untyped_storage()._cdata, []).append(key)
+            elif (each := found.arrays.get(key)) is not None:
+                self._compare(each if each.base is None else each.base, each)
+                copies[key] = each.copy()
+        for keys in storages.values():
+            copies.update(zip(keys, _copies([found.tensors[key] for key in keys]), strict=True))
+        box[0] = _replaced(box[0], copies, held, _DEPTH)
+
+    def _learn(self, foreign: list[torch.Tensor]) -> None:
+        """Keep the memory of the first batches: an address that comes back nevertheless is a buffer."""
+        addresses = {each.data_ptr() for each in self._originals}
+        if any(each.data_ptr() in addresses for each in foreign):
+            self._foreign = True
+            self._warn()
+        self._originals += foreign
+        self._left -= 1
+        if self._left and sum(each.nbytes for each in self._originals) < _MOST_BYTES:
+            return
+        self._left = 0
+        self._originals.clear()
+        self._takes_turns = self._foreign or self._held
+
+    def _compare(self, owner: Any, part: Any) -> None:
+        """Warn when memory comes back with other contents. The owner is what the memory lives and dies with."""
+        if self._warned:
+            return
+        content = zlib.crc32(_begin(part))
+        known = self._contents.get(id(owner))
+        if known is not None and known[0]() is owner:
+            if known[1] != content:
+                self._contents.clear()
+                self._warn()
+        elif known is not None or len(self._contents) < _MOST_OWNERS:
+            with suppress(TypeError):  # nothing can refer to it weakly
+                self._contents[id(owner)] = weakref.ref(owner), content
+
+    def _warn(self) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                "collate_fn returns memory that it fills again for a later batch. With executor='thread' such batches are copied, "
+                "and collate_fn runs on one thread at a time. Return new tensors, or use executor='process'",
+                stacklevel=2,
+            )
+
+
+class OwnBatchMaker(BatchMaker):
+    """Makes batches in memory that nobody else holds. ``kept_memory`` stands for the ``collate_fn`` of the spec."""
+
+    def __init__(self, kept_memory: KeptMemory, spec: WorkerSpec, worker: int, **options: Any) -> None:
+        super().__init__(spec, worker, **options)
+        self._kept_memory = kept_memory
+
+    def _make(self, order: BatchOrder, slot: SlotMemory | None) -> Any:
+        try:
+            box = [super()._make(order, slot)]
+            self._kept_memory.settle(box)
+            return box[0]
+        finally:
+            self._kept_memory.release()
+
+
+class _HeldMemory:
+    """The tensors, arrays and containers of one batch by their ids, and which of them others hold.
+
+    Python counts all references to an object; those that come from inside the batch are counted here.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: dict[int, torch.Tensor] = {}
+        self.arrays: dict[int, np.ndarray[Any, Any]] = {}
+        self._references: dict[int, int] = {}
+        self._inside: Counter[int] = Counter()
+
+    def search(self, holder: Any, depth: int) -> None:
+        """Look through a container, or the attributes of an object."""
+        for each in _items(holder):
+            kind, key = type(each), id(each)
+            if kind in _PLAIN:
+                continue
+            self._inside[key] += 1
+            if key in self._references:
+                continue
+            self._references[key] = sys.getrefcount(each) - 2  # this name and the call
+            if kind is torch.Tensor:
+                if each.layout is torch.strided and each.is_cpu and not each.is_nested and each.nbytes:
+                    self.tensors[key] = each
+            elif kind is np.ndarray:
+                if each.nbytes:
+                    self.arrays[key] = each
+            elif depth:
+                self.search(each, depth - 1)
+
+    def held(self) -> set[int]:
+        """The objects that something outside the batch can reach."""
+        bases = {id(each._base) for each in self.tensors.values() if each._base is not None}
+        self._inside.update(bases)  # torch holds the object of a tensor that has views
+        found = {key for key, count in self._references.items() if count > self._inside[key]}
+        return found | self._views() | self._parts()
+
+    def _views(self) -> set[int]:
+        """Tensors whose memory something outside the batch can reach: a buffer of which they are parts."""
+        storages = {}
+        parts: dict[int, set[int]] = {}
+        bases: dict[int, Any] = {}
+        held: set[int] = set()
+        for key, each in self.tensors.items():
+            storage = each.untyped_storage()
+            storages[storage._cdata] = storage
+            parts.setdefault(storage._cdata, set()).add(key)
+            base = each._base
+            if base is not None and id(base) not in self.tensors:
+                if (
+                    id(base) not in bases and sys.getrefcount(base) > 3
+                ):  # this name, the call, and torch's own
+                    held.add(storage._cdata)
+                bases[id(base)] = base
+                parts[storage._cdata].add(id(base))
+        for storage_key, members in parts.items():
+            if _use_count(storage_key) > len(members) + 1:  # and our own
+                held.add(storage_key)
+        return {key for storage_key in held for key in parts[storage_key] if key in self.tensors}
+
+    def _parts(self) -> set[int]:
+        """Arrays that are parts of an array, or another owner of memory, that something outside the batch can reach."""
+        parts: dict[int, list[int]] = {}
+        for key, each in self.arrays.items():
+            if each.base is not None:
+                parts.setdefault(id(each.base), []).append(key)
+        held: set[int] = set()
+        for base_key, keys in parts.items():
+            base = self.arrays[keys[0]].base
+            inside = len(keys) + self._inside[base_key] + (base_key in self.arrays)
+            if sys.getrefcount(base) - 2 > inside:  # this name and the call
+                held.update(keys)
+        return held
+
+
+def _items(holder: Any) -> Iterable[Any]:
+    """What a container holds, or an object's attributes; an iterator that holds no other reference than its last one."""
+    if isinstance(holder, list | tuple):
+        return iter(holder)
+    if isinstance(holder, dict):
+        return iter(holder.values())
+    values = getattr(holder, "__dict__", None)
+    return iter(values.values()) if isinstance(values, dict) and not isinstance(holder, type) else ()
+
+
+def _copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Copy tensors of one storage. They share memory as before, unless the storage is more than twice their size."""
+    storage = tensors[0].untyped_storage()
+    plain = not any(each.requires_grad or each.is_conj() or each.is_neg() for each in tensors)
+    if not plain or storage.nbytes() > 2 * sum(each.nbytes for each in tensors):
+        return [each.clone() for each in tensors]
+    fresh = torch.empty(storage.nbytes(), dtype=torch.uint8).untyped_storage()
+    fresh.copy_(storage)
+    return [
+        torch.empty(0, dtype=each.dtype).set_(fresh, each.storage_offset(), each.shape, each.stride())
+        for each in tensors
+    ]
+
+
+def _replaced(value: Any, copies: dict[int, Any], held: set[int], depth: int) -> Any:
+    """The value with copies in the place of what was copied; containers that others hold are made anew."""
+    if id(value) in copies:
+        return copies[id(value)]
+    kind = type(value)
+    if kind in _PLAIN or kind is torch.Tensor or kind is np.ndarray or depth < 0:
+        return value
+    if isinstance(value, tuple):
+        items = [_replaced(each, copies, held, depth - 1) for each in value]
+        if all(new is old for new, old in zip(items, value, strict=True)):
+            return value
+        return kind(*items) if hasattr(value, "_fields") else tuple(items)
+    pairs: Any = (
+        enumerate(value) if isinstance(value, list) else value.items() if isinstance(value, dict) else None
+    )
+    attributes = None if pairs is not None else getattr(value, "__dict__", None)
+    if attributes is not None:
+        pairs = attributes.items()
+    if pairs is None or isinstance(value, type):
+        return value
+    changed = {
+        key: new for key, each in pairs if (new := _replaced(each, copies, held, depth - 1)) is not each
+    }
+    if not changed and id(value) not in held:
+        return value
+    value = copy.copy(value)
+    place = value if attributes is None else vars(value)
+    for key, new in changed.items():
+        place[key] = new
+    return value
+
+
+def _begin(value: Any) -> bytes:
+    """Some bytes of the first row."""
+    while value.ndim > 1:
+        value = value[0]
+    if isinstance(value, torch.Tensor):
+        return value.detach().reshape(-1)[:_MOST_COMPARED].contiguous().view(torch.uint8).numpy().tobytes()
+    return value.reshape(-1)[:_MOST_COMPARED].tobytes()  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""A worker process from its first line to its last: entry, set-up, template, main loop."""

@@ -1,0 +1,100 @@
+"""Prepares a worker process before user code runs: signals, native thread pools, lifeline, name."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import signal
+import sys
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from stoker._runtime.worker.process.native_pools import ThreadpoolController
+
+
+def reset_signals() -> None:
+    """Undo signal handlers of the training script. The parent handles Ctrl-C: one traceback, not one per worker."""
+    for number in signal.valid_signals():
+        try:
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+        except (OSError, ValueError):
+            continue
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(
+        signal.SIG_SETMASK, ()
+    )  # the parent's thread may block some; SIGINT was blocked by us
+    signal.set_wakeup_fd(-1)
+
+
+def close_on_exec() -> None:
+    """Keep our descriptors from programs that the dataset starts: under spawn and forkserver they arrive inheritable.
+
+    A program in the background would hold the arena and the sockets after ``close()``. Called before any user code runs, so
+    all but standard input and output are ours.
+    """
+    with suppress(OSError):  # there is no /proc: macOS
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2:
+                with suppress(OSError):  # the one that listed the directory
+                    os.set_inheritable(int(name), False)
+
+
+def single_thread() -> None:
+    """Set every native pool to one thread: the workers are the parallelism."""
+    torch.set_num_threads(1)
+    cv2: Any = sys.modules.get("cv2")
+    if cv2 is not None and hasattr(cv2, "setNumThreads"):
+        cv2.setNumThreads(0)
+    for library in native_pools(len(sys.modules)).lib_controllers:
+        if not _limit_forked_openblas(library):
+            library.set_num_threads(1)
+
+
+def _limit_forked_openblas(library: Any) -> bool:
+    """Set the number of threads of an OpenBLAS that lost its threads in a fork; False where it is anything else.
+
+    Its own function would first start the threads again. They spin for 15 ms, beside the first batches. The variable is what
+    that function sets in the end, and what every BLAS call reads.
+    """
+    if library.internal_api != "openblas":
+        return False
+    try:
+        running = ctypes.c_int.in_dll(library.dynlib, "blas_server_avail")
+        threads = ctypes.c_int.in_dll(library.dynlib, "blas_cpu_number")
+    except ValueError:  # built with OpenMP, or without these names
+        return False
+    if running.value or threads.value < 1:
+        return False
+    threads.value = 1
+    return True
+
+
+@functools.lru_cache(maxsize=1)
+def native_pools(modules: int) -> Any:
+    """The BLAS and OpenMP libraries in this process. Looked up before forking, so that N workers need not.
+
+    ``modules`` is how many modules are loaded: the look-up is repeated when that changed, because a library may have come with one.
+    """
+    return ThreadpoolController()
+
+
+def forget_default_device() -> None:
+    """Make samples on the CPU, whatever default device the training script set."""
+    if not torch._C._len_torch_function_stack():
+        return
+    if torch.get_default_device().type != "cpu":
+        torch.set_default_device(None)
+    if torch.get_default_device().type != "cpu":  # forked inside a ``with torch.device(...)``
+        torch.device("cpu").__enter__()
+
+
+def name_process(name: str) -> None:
+    """Set the name of this process in process lists."""
+    try:
+        torch.multiprocessing._set_thread_name(f"stoker-{name}")
+    except (AttributeError, RuntimeError):
+        return

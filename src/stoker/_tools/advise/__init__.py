@@ -1,0 +1,1 @@
+"""``stoker advise``: one bounded run, all tools on it, and at most five edits."""

@@ -1,0 +1,51 @@
+"""Shows advice on one screen: verdict, reasons, forecast, the edits with their gains, and what to type next."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from stoker._tools.advise.advice import Advice
+from stoker._tools.render import terminal
+from stoker._tools.render.terminal import COLOURS, WIDEST, Line, section
+
+
+def show(advice: Advice, file: TextIO | None = None) -> None:
+    """Write it to a file, standard output by default."""
+    terminal.show(lambda width: _lines(advice, width), file)
+
+
+def render(advice: Advice, width: int = WIDEST) -> str:
+    """The plain text, without a newline at its end."""
+    return terminal.text_of(_lines(advice, width))
+
+
+def _lines(advice: Advice, width: int) -> list[Line]:
+    loaders = advice.verdict.loaders
+    colour = COLOURS[loaders[0].causes.severity] if loaders else ""
+    lines = section("Verdict", [Line(advice.verdict.headline, style=colour)], width)
+    if loaders:
+        lines += section("Why", [Line(each) for each in loaders[0].why], width)
+    found = [
+        f"{each.code}  {each.severity}: {each.evidence}" for one in advice.diagnoses for each in one.findings
+    ]
+    lines += section("Doctor", [Line(each) for each in found[:5]], width)
+    lines += section("Forecast", [Line(each) for each in advice.forecast], width)
+    lines += section("Edits", _edits(advice), width)
+    lines += section("Note", [Line(each) for each in (*advice.verdict.notes, *advice.notes)], width)
+    if advice.patches:
+        lines += section(
+            "Next", [Line(f"stoker advise --fix {advice.script}   prints the patch; --write makes it")], width
+        )
+    return lines
+
+
+def _edits(advice: Advice) -> list[Line]:
+    left = {(each.code, each.edit): each.reason for each in advice.refused}
+    lines = []
+    for number, each in enumerate(advice.edits, 1):
+        reason = left.get((each.code, each.edit))
+        lines.append(Line(f"{number}  {each.edit}   ({each.gain}; {each.code})"))
+        lines.append(
+            Line(f"   {each.evidence}. {each.advice}" + (f" Left to you: {reason}." if reason else ""))
+        )
+    return lines or [Line("Nothing to change." if advice.verdict.loaders else "Nothing can be advised.")]

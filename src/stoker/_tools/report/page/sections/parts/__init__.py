@@ -1,0 +1,1 @@
+"""Parts of sections: their charts, and the series that they draw. Pure."""

@@ -1,0 +1,1 @@
+"""Parts of commands: options that several share, progress, output files, exit codes, and the facts of ``stoker env``."""

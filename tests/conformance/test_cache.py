@@ -1,0 +1,174 @@
+"""Batches with and without the cache are the same bit for bit, for every executor and start method, and after a resume."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset, Subset
+
+import stoker
+from stoker._runtime.cache.counters import counters
+
+
+class Shift:
+    """Adds what no draw decides."""
+
+    def __call__(self, value: torch.Tensor) -> torch.Tensor:
+        return value + 1
+
+
+class RandomScale:
+    """Draws from three generators."""
+
+    def __call__(self, value: torch.Tensor) -> torch.Tensor:
+        return value * random.random() + float(np.random.rand()) + torch.rand(3)
+
+
+class Compose:
+    def __init__(self, transforms: list[Any]) -> None:
+        self.transforms = transforms
+
+    def __call__(self, value: Any) -> Any:
+        for each in self.transforms:
+            value = each(value)
+        return value
+
+
+def load(index: int) -> torch.Tensor:
+    return torch.arange(3.0) + index
+
+
+class Pictures(Dataset[Any]):
+    def __init__(self, *transforms: Any) -> None:
+        self.loader: Any = load
+        self.transform: Any = Compose(list(transforms))
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> Any:
+        return {"x": self.transform(self.loader(index)), "y": index, "name": f"n{index}"}
+
+
+def whole() -> Any:
+    return Pictures(Shift())
+
+
+def augmented() -> Any:
+    return Pictures(Shift(), RandomScale())
+
+
+def kept_decoder() -> Any:
+    pictures = augmented()
+    pictures.loader = stoker.cached(pictures.loader, "1MiB")
+    return pictures
+
+
+KINDS = {
+    "whole": (whole, lambda: stoker.cache(whole(), "1MiB", verify=0.3)),
+    "subset": (
+        lambda: Subset(whole(), range(5, 35)),
+        lambda: Subset(stoker.cache(whole(), "1MiB"), range(5, 35)),
+    ),
+    "before": (augmented, lambda: stoker.cache(augmented(), "1MiB", before="transform")),
+    "decoder": (augmented, kept_decoder),
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "inline": {"num_workers": 0},
+    "threads": {"num_workers": 2, "executor": "thread"},
+    "fork": {"num_workers": 2, "multiprocessing_context": "fork"},
+    "persistent": {"num_workers": 2, "multiprocessing_context": "fork", "persistent_workers": True},
+    "fetch threads": {"num_workers": 1, "multiprocessing_context": "fork", "threads_per_worker": 2},
+    "skip": {"num_workers": 2, "multiprocessing_context": "fork", "on_bad_sample": "skip"},
+    "spawn": {"num_workers": 1, "multiprocessing_context": "spawn", "persistent_workers": True},
+    "forkserver": {"num_workers": 2, "multiprocessing_context": "forkserver", "persistent_workers": True},
+}
+
+
+def batches(dataset: Any, epochs: int = 3, **setting: Any) -> list[dict[str, Any]]:
+    torch.manual_seed(3)
+    found = []
+    with stoker.DataLoader(dataset, batch_size=8, shuffle=True, **setting) as loader:
+        for _ in range(epochs):
+            found += [
+                {
+                    name: part.clone() if isinstance(part, torch.Tensor) else part
+                    for name, part in batch.items()
+                }
+                for batch in loader
+            ]
+    return found
+
+
+def require_same(one: list[dict[str, Any]], two: list[dict[str, Any]]) -> None:
+    assert len(one) == len(two)
+    for first, second in zip(one, two, strict=True):
+        assert first["name"] == second["name"]
+        assert torch.equal(first["x"], second["x"])
+        assert torch.equal(first["y"], second["y"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_batches_are_the_same_bit_for_bit(setting: str, kind: str) -> None:
+    plain, cached = KINDS[kind]
+    if kind in ("before", "decoder") and setting in ("threads", "fetch threads"):
+        pytest.skip("the transform draws from generators that threads share")
+    if setting in ("spawn", "forkserver") and kind == "subset":
+        pytest.skip("as whole")
+    require_same(batches(cached(), **SETTINGS[setting]), batches(plain()))
+
+
+def test_a_resumed_epoch_goes_on_bit_for_bit() -> None:
+    expected = batches(augmented(), epochs=1)
+    cached = stoker.cache(augmented(), "1MiB", before="transform")
+    torch.manual_seed(3)
+    with stoker.DataLoader(cached, batch_size=8, shuffle=True, num_workers=2) as loader:
+        iterator = iter(loader)
+        found = [next(iterator) for _ in range(2)]
+        state = loader.state_dict()
+    with stoker.DataLoader(cached, batch_size=8, shuffle=True, num_workers=1) as loader:
+        loader.load_state_dict(state)
+        found += list(loader)
+    require_same(found, expected)
+
+
+def test_the_second_epoch_makes_nothing_again() -> None:
+    cached = stoker.cache(whole(), "1MiB")
+    with stoker.DataLoader(cached, batch_size=8, num_workers=2) as loader:
+        list(loader)
+        list(loader)
+        found = loader.stats()["cache"]
+    assert (found["hits"], found["misses"], found["passed"]) == (40, 40, 0)
+    assert cached.cache_info()["entries"] == 40
+
+
+def change(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """A collate function that changes samples in place, and keeps one as it is."""
+    rows[0]["x"] += 1000
+    return {
+        "x": rows[0]["x"],
+        "y": torch.tensor([row["y"] for row in rows]),
+        "name": [row["name"] for row in rows],
+    }
+
+
+def test_samples_that_are_changed_in_place_change_no_other() -> None:
+    expected = batches(whole(), collate_fn=change)
+    for setting in ("inline", "persistent"):
+        cached = stoker.cache(whole(), "1MiB")
+        require_same(batches(cached, collate_fn=change, **SETTINGS[setting]), expected)
+
+
+def test_the_batches_of_torchs_own_collation_are_the_users() -> None:
+    cached = stoker.cache(whole(), "1MiB")
+    loader = stoker.DataLoader(cached, batch_size=1)
+    for batch in [*loader, *loader]:
+        batch["x"].zero_()
+    before = counters().totals()
+    assert torch.equal(cached[3]["x"], torch.arange(3.0) + 4)
+    assert counters().totals().hits == before.hits + 1

@@ -1,0 +1,144 @@
+"""Threads and a ``collate_fn`` that fills one buffer again and again: batches are those of a loader without workers."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections import namedtuple
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset, default_collate
+
+import stoker
+from stoker._runtime.executors.kept_memory import KeptMemory
+
+ROWS, SIZE = 96, 4
+Pair = namedtuple("Pair", "rows labels")  # as in user code
+
+
+class Numbers(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return ROWS
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((3,), index)
+
+
+class Buffers:
+    """Ways to give out memory that one keeps. ``rows`` reads a batch back."""
+
+    def __init__(self) -> None:
+        self.tensor = torch.zeros(SIZE, 3, dtype=torch.int64)
+        self.wide = torch.zeros(2 * SIZE, 3, dtype=torch.int64)
+        self.array = np.zeros((SIZE, 3), np.int64)
+        self.ring = [torch.zeros(SIZE, 3, dtype=torch.int64) for _ in range(3)]
+        self.dict: dict[str, Any] = {}
+        self.calls = 0
+
+    def whole(self, samples: list[torch.Tensor]) -> Any:
+        return torch.stack(samples, out=self.tensor)
+
+    def view(self, samples: list[torch.Tensor]) -> Any:
+        self.wide[: len(samples)] = torch.stack(samples)
+        return {"x": [self.wide[: len(samples)]]}
+
+    def from_numpy(self, samples: list[torch.Tensor]) -> Any:
+        self.array[:] = torch.stack(samples).numpy()
+        return Pair(torch.from_numpy(self.array), torch.zeros(2))
+
+    def numpy(self, samples: list[torch.Tensor]) -> Any:
+        self.array[:] = torch.stack(samples).numpy()
+        return (self.array, "text")
+
+    def numpy_view(self, samples: list[torch.Tensor]) -> Any:
+        self.array[:] = torch.stack(samples).numpy()
+        return [self.array[:SIZE]]
+
+    def in_turn(self, samples: list[torch.Tensor]) -> Any:
+        self.calls += 1
+        return torch.stack(samples, out=self.ring[self.calls % 3])
+
+    def one_dict(self, samples: list[torch.Tensor]) -> Any:
+        self.dict["x"] = torch.stack(samples)
+        return self.dict
+
+    def attributes(self, samples: list[torch.Tensor]) -> Any:
+        return SimpleNamespace(x=torch.stack(samples, out=self.tensor), y=1)
+
+
+def rows(batch: Any) -> list[int]:
+    if isinstance(batch, Pair):
+        batch = batch.rows
+    elif isinstance(batch, tuple | list):
+        batch = batch[0]
+    elif isinstance(batch, dict):
+        return rows(batch["x"])
+    elif isinstance(batch, SimpleNamespace):
+        batch = batch.x
+    return [int(row[0]) for row in batch]
+
+
+WAYS = [name for name in vars(Buffers) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_stay_as_they_were_made(way: str, workers: int) -> None:
+    """They once held the samples of later batches, and nobody said so."""
+    collate = getattr(Buffers(), way)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with stoker.DataLoader(
+            Numbers(),
+            SIZE,
+            num_workers=workers,
+            executor="thread",
+            collate_fn=collate,
+        ) as loader:
+            batches = list(loader)
+    expected = [list(range(first, first + SIZE)) for first in range(0, ROWS, SIZE)]
+    assert [rows(batch) for batch in batches] == expected
+    said = [str(each.message) for each in told if "fills again" in str(each.message)]
+    assert len(said) == (way != "one_dict")
+
+
+def fresh(samples: list[torch.Tensor]) -> Any:
+    wide = torch.stack([*samples, *samples])
+    array = np.stack([each.numpy() for each in samples])
+    shared = torch.from_numpy(array)
+    return {"x": wide[: len(samples)], "y": list(wide.unbind()), "z": shared, "a": (np.ones(3), array.copy())}
+
+
+@pytest.mark.parametrize("collate", [default_collate, list, fresh, lambda samples: samples[0]])
+def test_what_nobody_else_holds_is_not_copied(collate: Callable[[Any], Any]) -> None:
+    kept_memory = KeptMemory(collate)
+    for number in range(20):
+        box = [kept_memory([torch.full((3,), number) for _ in range(SIZE)])]
+        made = id(box[0])
+        kept_memory.settle(box)
+        kept_memory.release()
+        if number >= 16 or collate is not fresh:  # the first arrays are kept, to see whether they come back
+            assert id(box[0]) == made
+        del box
+    assert not kept_memory._takes_turns
+    gc.collect()
+
+
+def test_a_collate_fn_that_raises_holds_up_nobody() -> None:
+    def collate(samples: list[torch.Tensor]) -> torch.Tensor:
+        if int(samples[0][0]) == SIZE:
+            raise ValueError("bad")
+        return torch.stack(samples)
+
+    options: dict[str, Any] = {"num_workers": 2, "executor": "thread", "collate_fn": collate}
+    with stoker.DataLoader(Numbers(), SIZE, **options) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        with pytest.raises(ValueError, match="bad"):
+            next(iterator)
+        assert len(list(iterator)) == ROWS // SIZE - 2
