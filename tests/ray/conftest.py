@@ -1,0 +1,40 @@
+"""One cluster for all tests of this folder, and a leak guard that knows what belongs to Ray.
+
+Ray's driver opens and closes sockets of its own as it likes. So the guard looks at what is ours: threads, memory, processes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.ray.leaks import ours_left
+
+os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[object]:
+    """A cluster of one node with eight CPUs, on loopback. Connected for the whole session."""
+    ray = pytest.importorskip("ray")
+    ray.init(
+        num_cpus=8,
+        object_store_memory=300 << 20,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        _node_ip_address="127.0.0.1",
+    )
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Replaces the guard of all other folders."""
+    yield
+    if left := ours_left():
+        pytest.fail("the test leaks: " + "; ".join(left), pytrace=False)

@@ -1,0 +1,138 @@
+"""The bridge against a double of Ray: order, second attempts, losses and their number, many actors. No cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import stoker
+from stoker._runtime.autoscale.types import AutoscaleAction, AutoscaleBounds, Observation, ObservationPeriod
+from stoker._runtime.executors.ray import cluster, dataset_objects, watches
+from stoker._runtime.executors.ray import executor as ray_executor
+from stoker.arguments import Auto
+from tests.ray.fake_ray import FakeApi
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[FakeApi]:
+    """A loader with ``executor="ray"`` gets this double."""
+    api = FakeApi(**getattr(request, "param", {}))
+    monkeypatch.setattr(cluster, "connect", lambda options: None)
+    monkeypatch.setattr(cluster, "free_cpus", lambda ray: 1e9)
+    monkeypatch.setattr(cluster, "head_address", lambda ray: None)
+    monkeypatch.setattr(dataset_objects, "put", lambda ray, spec: [])
+    monkeypatch.setattr(ray_executor, "RayApi", lambda *_: api)
+    yield api
+    api.stop()
+
+
+def numbers(count: int) -> Any:
+    """A dataset of so many numbers."""
+    return range(count)
+
+
+def until(condition: Any) -> None:
+    """Wait for the bridge's thread; the test's timeout ends it."""
+    while not condition():
+        os.sched_yield()
+
+
+@pytest.mark.parametrize("fake", [{"prompt": True, "hold": 200}], indirect=True)
+def test_256_actors_give_every_batch_once_and_in_order(fake: FakeApi) -> None:
+    with stoker.DataLoader(numbers(3000), 3, num_workers=256, executor="ray") as loader:
+        got = [batch.tolist() for batch in loader]
+    assert got == [[at, at + 1, at + 2] for at in range(0, 3000, 3)]
+    assert set(fake.actors) == set(range(256))
+    assert set(fake.killed) == set(range(256))
+
+
+def test_a_late_task_is_tried_by_an_idle_actor_and_the_first_result_counts(
+    fake: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "LATE_NS", 0)
+    with stoker.DataLoader(numbers(4), 2, num_workers=3, executor="ray", split_batches=False) as loader:
+        batches = iter(loader)
+        until(lambda: len(fake.calls) == 3)  # two tasks, and the first of them again
+        tasks = [each[2].seq for each in fake.calls]
+        assert sorted(tasks) == [0, 0, 1]
+        assert len({each[0].worker for each in fake.calls}) == 3
+        again = max(place for place, seq in enumerate(tasks) if seq == 0)
+        fake.finish(again)
+        assert next(batches).tolist() == [0, 1]
+        fake.finish(tasks.index(0))  # the slow one, at last: nobody needs it
+        fake.finish(0)
+        assert [batch.tolist() for batch in batches] == [[2, 3]]
+
+
+@pytest.mark.parametrize("fake", [{"prompt": True, "losses": 3}], indirect=True)
+def test_a_lost_actor_is_counted_once_and_its_task_is_made_elsewhere(fake: FakeApi) -> None:
+    options: dict[str, Any] = {
+        "restarts": 0,
+        "on_bad_sample": "skip",
+        "split_batches": False,
+    }  # a killer would be skipped
+    with stoker.DataLoader(numbers(8), 2, num_workers=2, executor="ray", **options) as loader:
+        assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+        assert loader.stats()["worker_deaths"] == 3
+
+
+@pytest.mark.parametrize("fake", [{"prompt": True}], indirect=True)
+def test_auto_asks_the_autoscaler_for_room_and_gives_it_back(
+    fake: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actions = [AutoscaleAction("grow", count, 2 * count, f"to have {count}") for count in (5, 3)]
+
+    class Scripted:
+        """Orders five workers, then three."""
+
+        period = ObservationPeriod(0.0, 3)
+
+        def __init__(self, bounds: AutoscaleBounds) -> None:
+            self.bounds = bounds
+            assert bounds.most > 32  # not bounded by this machine's CPUs
+
+        def decide(self, window: Observation) -> AutoscaleAction | None:
+            return actions.pop(0) if actions else None
+
+    monkeypatch.setattr("stoker._runtime.autoscale.controller.AutoscalePolicy", Scripted)
+    loader: Any = stoker.DataLoader(
+        numbers(600), 2, num_workers="auto", executor="ray", persistent_workers=True
+    )
+    loader.num_workers = Auto(2)
+    with loader:
+        while actions or 3 not in fake.room:
+            assert [batch.tolist() for batch in loader] == [[at, at + 1] for at in range(0, 600, 2)]
+    assert max(fake.room) == 5
+    assert fake.room[-1] == 0
+
+
+@pytest.mark.parametrize("fake", [{"prompt": True}], indirect=True)
+def test_the_way_of_a_batch_is_a_stage_of_the_record(fake: FakeApi) -> None:
+    with stoker.DataLoader(numbers(600), 2, num_workers=2, executor="ray") as loader:
+        assert len(list(loader)) == 300
+        [record] = loader.stats()["record"]["loaders"]
+    stages = {each["stage"]: each for each in record["blame"]}
+    assert "network" in stages
+    assert stages["network"]["cause"] == "io"
+    assert record["executor"] == "ray"
+
+
+@pytest.mark.parametrize("chosen", [None, "7"])
+def test_a_cluster_that_is_started_here_frees_objects_at_once_unless_the_user_decides(
+    monkeypatch: pytest.MonkeyPatch, chosen: str | None
+) -> None:
+    name = cluster.FREE_AT_ONCE[0]
+    monkeypatch.delenv(name, raising=False)
+    if chosen is not None:
+        monkeypatch.setenv(name, chosen)
+    seen: list[str | None] = []
+    double = SimpleNamespace(is_initialized=lambda: False, init=lambda **_: seen.append(os.environ.get(name)))
+    monkeypatch.setitem(sys.modules, "ray", double)
+    assert cluster.connect(stoker.Ray()) is double
+    assert seen == [chosen or "1"]
+    assert os.environ.get(name) == chosen

@@ -1,0 +1,118 @@
+"""What Ray refuses, in our words and with a code. Ray's modules are doubles: no cluster."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import stoker
+from stoker._runtime.executors.ray import cluster, dataset_objects
+from stoker._runtime.executors.ray.api import RayApi
+from stoker._runtime.executors.ray.relay import Started
+from stoker._runtime.executors.ray.remotes import Remote
+from stoker.errors import ClusterError
+from tests.frameworks.packages import needs
+
+needs("ray")
+
+
+class Errors:
+    """The names that ``ray.exceptions`` has, of which ``explain`` asks."""
+
+    RuntimeEnvSetupError = type("RuntimeEnvSetupError", (Exception,), {})
+    ObjectStoreFullError = type("ObjectStoreFullError", (Exception,), {})
+    OutOfDiskError = type("OutOfDiskError", (Exception,), {})
+    ActorDiedError = type("ActorDiedError", (Exception,), {})
+    ActorUnavailableError = type("ActorUnavailableError", (Exception,), {})
+    NodeDiedError = type("NodeDiedError", (Exception,), {})
+
+
+def remote(**changed: Any) -> Remote:
+    gone: Any = None
+    return Remote(3, None, gone, host="b", **changed)
+
+
+@pytest.fixture
+def api() -> RayApi:
+    actor = SimpleNamespace(options=lambda **_: None)
+    double = SimpleNamespace(
+        remote=lambda **_: lambda _: actor,
+        exceptions=Errors,
+        available_resources=lambda: {"CPU": 2.0},
+    )
+    return RayApi(double, stoker.Ray(num_cpus=4), "pool", [])
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (Errors.RuntimeEnvSetupError("pip failed"), "STK327", "runtime_env"),
+        (Errors.ObjectStoreFullError("full"), "STK325", "on node b has no room for a batch"),
+        (Errors.OutOfDiskError("disk"), "STK325", "--object-store-memory"),
+        (
+            ImportError("ray::Relay\nModuleNotFoundError: No module named 'torch'"),
+            "STK322",
+            "No module named 'torch'",
+        ),
+    ],
+    ids=["environment", "store", "disk", "package"],
+)
+def test_some_losses_end_the_loader(api: RayApi, error: Exception, code: str, words: str) -> None:
+    loss = api.explain(remote(up=code == "STK325"), error)
+    assert isinstance(loss.error, ClusterError)
+    assert loss.error.code == code
+    assert words in str(loss.error)
+
+
+def test_the_loss_of_an_actor_is_its_hosts_and_ends_nothing(api: RayApi) -> None:
+    loss = api.explain(remote(up=True), Errors.ActorDiedError("node is gone"))
+    assert loss.error is None
+    assert loss.by_host
+    assert "worker 3 on node b exited unexpectedly" in loss.reason
+    assert not api.explain(remote(up=True), RuntimeError("a bug")).by_host
+
+
+def test_too_few_cpus_are_counted(api: RayApi) -> None:
+    told = api.few_cpus(waiting=3, workers=8)
+    assert "5 of 8 remote workers have started" in told
+    assert "2 free CPUs left, and each worker asks for 4" in told
+    error = api.no_worker(60.0)
+    assert error.code == "STK323"
+    assert "within 60 s" in str(error)
+
+
+def test_another_version_of_stoker_is_refused(api: RayApi) -> None:
+    assert api.unfit(Started(1, "n", "b", stoker.__version__)) is None
+    refusal = api.unfit(Started(1, "n", "b", "0.0.1"))
+    assert refusal is not None
+    assert refusal.code == "STK322"
+
+
+def test_a_cluster_of_other_versions_or_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(text: str) -> Any:
+        def init(**_: Any) -> None:
+            raise RuntimeError(text)
+
+        return SimpleNamespace(is_initialized=lambda: False, init=init)
+
+    monkeypatch.setitem(sys.modules, "ray", refusing("Version mismatch: Python 3.9"))
+    with pytest.raises(ClusterError, match="another version") as caught:
+        cluster.connect(stoker.Ray(address="10.0.0.1:6379"))
+    assert caught.value.code == "STK322"
+    monkeypatch.setitem(sys.modules, "ray", refusing("timed out"))
+    with pytest.raises(ClusterError, match="no Ray cluster answers"):
+        cluster.connect(stoker.Ray(address="10.0.0.1:6379"))
+
+
+def test_a_dataset_for_which_the_object_store_has_no_room(tmp_path: Any) -> None:
+    def put(_: Any) -> None:
+        raise Errors.ObjectStoreFullError
+
+    path = tmp_path / "packed"
+    path.write_bytes(bytes(1 << 20))
+    with open(path, "rb") as file, pytest.raises(ClusterError, match="the dataset takes 1 MiB") as caught:
+        dataset_objects._put_file(SimpleNamespace(put=put, exceptions=Errors), file.fileno(), 1 << 20)
+    assert caught.value.code == "STK325"
