@@ -15,8 +15,8 @@ import torch
 from stoker.errors import NoGoodSample
 from tests.compat.compare import mentions_index
 from tests.soak.account import Account
-from tests.soak.datasets import BadRow
-from tests.soak.scenario import Scenario
+from tests.soak.workers.datasets import BadRow
+from tests.soak.workers.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)

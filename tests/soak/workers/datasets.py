@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from tests.fault.datasets import Marks, die
-from tests.soak.scenario import Scenario, stream_indices
+from tests.soak.workers.scenario import Scenario, stream_indices
 
 
 class BadRow(Exception):

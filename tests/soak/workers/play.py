@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import signal
-import tempfile
-import time
-import traceback
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -14,13 +10,13 @@ from typing import Any
 
 import stoker
 from stoker.errors import LoaderClosed
-from stoker.testing import holdings, leaks_since
 from tests.compat.compare import seed_everything
 from tests.soak.account import Account
-from tests.soak.assailant import KILLS, Assailant
-from tests.soak.datasets import collate_ragged, dataset_of
-from tests.soak.reading import Outcome, Reading, outcomes
-from tests.soak.scenario import DEATHS, Epoch, Scenario, stream_indices
+from tests.soak.accounting import accounted, check_receipt
+from tests.soak.workers.assailant import KILLS, Assailant
+from tests.soak.workers.datasets import collate_ragged, dataset_of
+from tests.soak.workers.reading import Outcome, Reading, outcomes
+from tests.soak.workers.scenario import DEATHS, Epoch, Scenario, stream_indices
 
 _RESTARTS = 1000
 """Kills from outside may hit one ticket again and again; the bound per ticket is tested elsewhere."""
@@ -28,19 +24,10 @@ _RESTARTS = 1000
 
 def play(scenario: Scenario) -> Account:
     """Play on this thread and account for it. Raises nothing that the scenario led to: findings are in the account."""
-    account = Account(scenario.seed, scenario.title())
-    before = holdings()
-    began_s = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        try:
-            _Play(scenario, account, Path(folder)).run()
-        except Exception:
-            account.find("raised", traceback.format_exc())
-    for leak in leaks_since(before):
-        account.find("leaked", leak)
-    account.elapsed_s = time.monotonic() - began_s
-    gc.collect()
-    account.resident_bytes, account.shared_bytes = _memory()
+    where = scenario.start if scenario.executor == "process" else scenario.executor
+    account = Account(scenario.seed, scenario.title(), where=where)
+    with accounted(account) as folder:
+        _Play(scenario, account, folder).run()
     return account
 
 
@@ -56,6 +43,7 @@ class _Play:
         self._kills_left = scenario.kills
         self._readings: list[Reading] = []
         self._expected_stats: dict[str, Any] = {}
+        self._expected_receipts: list[Any] = []
 
     def run(self) -> None:
         scenario = self._scenario
@@ -113,6 +101,14 @@ class _Play:
             self._account.faults[f"early {epoch.end}"] += 1
             if epoch.end in ("break", "shutdown", "close") and not self._scenario.persistent:
                 self._strike(running[0], leave_stopped=True)
+        elif not self._account.findings and self._scenario.in_order and len(running) == 1:
+            check_receipt(
+                self._account,
+                loader.receipt(),
+                self._expected_receipts[number],
+                self._folder,
+                whole=not self._scenario.raises,
+            )
         self._end(loader, epoch.end, running)
 
     def _end(self, loader: Any, end: str, running: list[Reading]) -> None:
@@ -197,6 +193,7 @@ class _Play:
                     seed_everything(_epoch_seed(scenario, number, twin))
                     found.append(outcomes(iter(loader)))
                     self._check_rows(found[-1])
+                self._expected_receipts.append(loader.receipt())
             self._expected_stats = loader.stats()
         return found
 
@@ -213,17 +210,6 @@ class _Play:
             flat = [row for each in rows for row in each]
             if sorted(flat) != list(range(scenario.rows)):
                 self._account.find("lost", "without workers not every row came exactly once")
-
-
-def _memory() -> tuple[int, int]:
-    """What this process has in memory, and how much of that is shared: our arenas, when any are left."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    kib = {
-        key: int(value.split()[0])
-        for key, _, value in (line.partition(":") for line in lines)
-        if "Rss" in key
-    }
-    return 1024 * sum(kib[key] for key in ("RssAnon", "RssFile", "RssShmem")), 1024 * kib["RssShmem"]
 
 
 def stream_rows(scenario: Scenario) -> list[tuple[int, ...]]:
