@@ -23,8 +23,11 @@ from tests import fake_device
 STEP_MS = 10.0
 BYTES_PER_S = 4e9
 ROUNDS = 3
-STEPS = 60
-WARM_UP = 15
+STEPS = 90
+WARM_UP = 45
+"""Batches that are not measured: until then every slot was written, registered and copied from."""
+BATCHES = STEPS + WARM_UP + 15
+"""Copies begin ahead, up to the last batch that is measured."""
 
 
 class Images(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
@@ -34,7 +37,7 @@ class Images(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         self.image = torch.ones(3, 224, 224).to(dtype)
 
     def __len__(self) -> int:
-        return 64 * (STEPS + WARM_UP)
+        return 64 * BATCHES
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         return self.image, index
@@ -44,17 +47,18 @@ class Fields(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     """Twenty small tensors."""
 
     def __len__(self) -> int:
-        return 64 * (STEPS + WARM_UP)
+        return 64 * BATCHES
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         return {f"field{number}": torch.full((16,), float(index)) for number in range(20)}
 
 
 class Figures(NamedTuple):
-    """Of one run, per batch: time of a step, CPU time of ``next()`` and of the whole process, copies."""
+    """Of one run, per batch: time of a step, CPU time of ``next()`` (median and mean) and of the whole process, copies."""
 
     step_ms: float
     next_us: float
+    mean_us: float
     parent_ms: float
     copies: float
 
@@ -87,7 +91,8 @@ def run(fake: Any, loader: Any, move: Callable[[Any], Any]) -> Figures:
     after = fake.counters()
     own_ns = time.process_time_ns() - cpu_ns - (after.engine_cpu_ns - before.engine_cpu_ns)
     copies = (after.copies_to_device - before.copies_to_device) / STEPS
-    return Figures(step_ms, statistics.median(next_ns) / 1e3, own_ns / STEPS / 1e6, copies)
+    next_us, mean_us = statistics.median(next_ns) / 1e3, statistics.mean(next_ns) / 1e3
+    return Figures(step_ms, next_us, mean_us, own_ns / STEPS / 1e6, copies)
 
 
 def compare(fake: Any, name: str, dataset: Any, bytes_of_batch: float) -> None:
@@ -107,9 +112,12 @@ def compare(fake: Any, name: str, dataset: Any, bytes_of_batch: float) -> None:
     print(f"{name}: {bytes_of_batch / 1e6:.1f} MB a batch, the step takes {STEP_MS:g} ms, the copy "
           f"{bytes_of_batch / BYTES_PER_S * 1e3:.2f} ms ({way} memory)")  # fmt: skip
     for kind, found in kinds.items():
-        step_ms, next_us, parent_ms, copies = (statistics.median(each) for each in zip(*found, strict=True))
+        step_ms, next_us, mean_us, parent_ms, copies = (
+            statistics.median(each) for each in zip(*found, strict=True)
+        )
         print(
-            f"  {kind:7} step {step_ms:6.2f} ms = {step_ms / limit_ms:4.2f} × max(step, copy)   next() {next_us:6.0f} µs CPU   "
+            f"  {kind:7} step {step_ms:6.2f} ms = {step_ms / limit_ms:4.2f} × max(step, copy)   next() {next_us:4.0f} µs CPU "
+            f"(mean {mean_us:4.0f})   "
             f"parent {parent_ms:6.2f} ms CPU a batch   {copies:g} copies a batch"
         )
     parent = [statistics.median(each.parent_ms for each in found) for found in kinds.values()]

@@ -11,7 +11,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -39,10 +39,12 @@ class Workload:
     step: str | None = None
     idle: bool = False
     """Whether data is not the bottleneck: nothing is to be changed."""
+    module: str = _TARGETS
+    """Where the loader of this name is."""
 
     @property
     def target(self) -> str:
-        return f"{_TARGETS}:{self.name.partition('-')[0]}"
+        return f"{self.module}:{self.name.partition('-')[0]}"
 
 
 SUITE = (
@@ -108,14 +110,14 @@ class Outcome:
         return len(told) <= 1 or all(not each["separated"] for each in self.tunings[1:])
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, suite: Sequence[Workload] = SUITE) -> int:
     """Run the command line. The exit code is 0 unless the arguments are wrong: a missed figure is shown, not punished."""
     options = _parser().parse_args(argv)
-    names = options.only.split(",") if options.only else [each.name for each in SUITE]
-    chosen = [each for each in SUITE if each.name in names]
+    names = options.only.split(",") if options.only else [each.name for each in suite]
+    chosen = [each for each in suite if each.name in names]
     if unknown := set(names) - {each.name for each in chosen}:
         print(
-            f"no such workload: {', '.join(sorted(unknown))}; there are {', '.join(each.name for each in SUITE)}"
+            f"no such workload: {', '.join(sorted(unknown))}; there are {', '.join(each.name for each in suite)}"
         )
         return 2
     outcomes: list[Outcome] = []

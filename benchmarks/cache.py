@@ -1,0 +1,316 @@
+"""The sample cache against torch's loader, in one run, with two workers: python -m benchmarks.cache [--samples N] [--epochs N].
+
+Every row is a ratio inside this run: rates against torch's, or against the same loader without a cache. Rounds of both sides
+alternate, and the best of each counts, because other processes only ever slow one down. JPEG files of 500×375 are made in a
+temporary folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.utils.data
+from PIL import Image
+from torch.utils.data import Dataset
+
+import stoker
+
+SIDE = 224
+BATCH = 64
+WORKERS = 2
+
+
+class Compose:
+    """As torchvision's."""
+
+    def __init__(self, transforms: list[Any]) -> None:
+        self.transforms = transforms
+
+    def __call__(self, value: Any) -> Any:
+        for each in self.transforms:
+            value = each(value)
+        return value
+
+
+class RandomCrop:
+    """A crop of SIDE × SIDE at random."""
+
+    def __call__(self, picture: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        top = np.random.randint(picture.shape[0] - SIDE + 1)
+        left = np.random.randint(picture.shape[1] - SIDE + 1)
+        return picture[top : top + SIDE, left : left + SIDE]
+
+
+class RandomFlip:
+    """Mirrors every second picture."""
+
+    def __call__(self, picture: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return picture[:, ::-1] if np.random.random() < 0.5 else picture
+
+
+class ToTensor:
+    """Height × width × 3 to 3 × height × width."""
+
+    def __call__(self, picture: np.ndarray[Any, Any]) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(picture.transpose(2, 0, 1)))
+
+
+def load(path: str) -> np.ndarray[Any, Any]:
+    """Decode a JPEG file."""
+    with Image.open(path) as picture:
+        return np.asarray(picture.convert("RGB")).copy()
+
+
+def load_small(path: str) -> np.ndarray[Any, Any]:
+    """Decode a JPEG file, and resize it."""
+    with Image.open(path) as picture:
+        return np.asarray(picture.convert("RGB").resize((SIDE, SIDE))).copy()
+
+
+class Pictures(Dataset[Any]):
+    """A folder of JPEG files."""
+
+    def __init__(self, folder: Path, count: int, loader: Any, transform: Any) -> None:
+        self.samples = [(str(folder / f"{number}.jpg"), number % 10) for number in range(count)]
+        self.loader = loader
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        path, label = self.samples[index]
+        return self.transform(self.loader(path)), label
+
+
+class Decoded(Dataset[Any]):
+    """The transforms alone: one decoded picture in memory."""
+
+    def __init__(self, picture: np.ndarray[Any, Any], count: int, transform: Any) -> None:
+        self.picture = picture
+        self.count = count
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return self.transform(self.picture), index
+
+
+class Plain(Dataset[Any]):
+    """Samples of about 150 kB that cost a copy."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return torch.full((3, SIDE, SIDE), index % 251, dtype=torch.uint8), index
+
+
+def rate(loader: Any) -> float:
+    """Samples a second of an epoch."""
+    began, count = time.perf_counter(), 0
+    for picture, _ in loader:
+        count += len(picture)
+    return count / (time.perf_counter() - began)
+
+
+def alternate(rounds: int, *loaders: Any) -> list[float]:
+    """The best rate of each loader, their epochs taken in turn."""
+    best = [0.0] * len(loaders)
+    for _ in range(rounds):
+        for place, loader in enumerate(loaders):
+            best[place] = max(best[place], rate(loader))
+    return best
+
+
+def ours(dataset: Any, **arguments: Any) -> Any:
+    """Our loader, with workers that stay."""
+    return stoker.DataLoader(
+        dataset, batch_size=BATCH, shuffle=True, num_workers=WORKERS, persistent_workers=True, **arguments
+    )
+
+
+def theirs(dataset: Any) -> Any:
+    """torch's loader, with workers that stay."""
+    return torch.utils.data.DataLoader(
+        dataset, batch_size=BATCH, shuffle=True, num_workers=WORKERS, persistent_workers=True
+    )
+
+
+def show(what: str, value: float, bound: str) -> None:
+    """One line of the table."""
+    print(f"{what:<66} {value:>9.2f}   {bound}", flush=True)
+
+
+def whole(folder: Path, count: int, epochs: int) -> None:
+    """Whole samples: filling, and later epochs."""
+    pictures = Pictures(folder, count, load_small, ToTensor())
+    torch_loader, plain = theirs(pictures), ours(pictures)
+    rate(torch_loader), rate(plain)
+    filling, without = [], []
+    cached: Any = None
+    for number in range(epochs):
+        cached = stoker.cache(pictures, count * 160_000 + number)
+        loader = ours(cached)
+        filling.append(rate(loader))
+        without.append(rate(plain))
+    later, theirs_rate = alternate(epochs, loader, torch_loader)
+    show("JPEG whole, epochs >= 2, against torch", later / theirs_rate, ">= 12")
+    show("JPEG whole, epoch 1 (filling), against no cache", max(filling) / max(without), ">= 0.93")
+
+
+def decoder(folder: Path, count: int, epochs: int) -> None:
+    """The decoder's output kept, crop and flip anew."""
+    transform = Compose([RandomCrop(), RandomFlip(), ToTensor()])
+    pictures = Pictures(folder, count, load, transform)
+    torch_loader = theirs(pictures)
+    kept = Pictures(folder, count, stoker.cached(load, count * 600_000), transform)
+    cut = stoker.cache(Pictures(folder, count, load, transform), count * 600_000, before="transform")
+    alone = Decoded(load(pictures.samples[0][0]), count, transform)
+    loaders = [ours(kept), ours(cut), ours(alone), torch_loader]
+    for each in loaders:
+        rate(each)
+    by_function, by_cut, alone_rate, torch_rate = alternate(epochs, *loaders)
+    show("JPEG decode kept (cached), crop and flip anew, against torch", by_function / torch_rate, ">= 3")
+    show("the same, against the transforms alone", by_function / alone_rate, ">= 0.9")
+    show('JPEG decode kept (before="transform"), against torch', by_cut / torch_rate, ">= 3")
+    show("the same, against the transforms alone", by_cut / alone_rate, ">= 0.9")
+
+
+def hit() -> None:
+    """The cost of a hit above the copy of its bytes."""
+    count = 400
+    cached = stoker.cache(Plain(count), 100_000_000)
+    for index in range(count):
+        cached[index]
+    sources = [Plain(count)[index][0].numpy() for index in range(count)]  # as cold as the store
+
+    def best_us(fetch: Callable[[int], Any]) -> float:
+        best = float("inf")
+        for _ in range(15):
+            began = time.perf_counter_ns()
+            for index in range(count):
+                fetch(index)
+            best = min(best, (time.perf_counter_ns() - began) / count / 1000)
+        return best
+
+    view = cached.bind_views()
+    copy_us = best_us(lambda index: bytearray(sources[index]))
+    show("a hit of 150 kB, µs above its memcpy", best_us(cached.__getitem__) - copy_us, "<= 15")
+    show("a hit of 150 kB for torch's own collation, µs", best_us(view), "<= 15")
+
+
+def disk(folder: Path, count: int, epochs: int) -> None:
+    """The first epoch of a second run, from files in the page cache."""
+    pictures = Pictures(folder, count, load_small, ToTensor())
+    place = folder / "kept"
+    first = stoker.cache(pictures, "8GiB", path=place)
+    rate(ours(first))
+    del first
+    torch_loader = theirs(pictures)
+    rate(torch_loader)
+    again = [
+        rate(
+            stoker.DataLoader(
+                stoker.cache(pictures, "8GiB", path=place), batch_size=BATCH, num_workers=WORKERS
+            )
+        )
+        for _ in range(epochs)
+    ]
+    (torch_rate,) = alternate(epochs, torch_loader)
+    show("disk tier, first epoch of the second run, against torch", max(again) / torch_rate, ">= 5")
+
+
+def pss_of_stores(pid: int) -> int:
+    """The proportional memory of a process's mappings of stores."""
+    total, ours_now = 0, False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if "-" in line.split(" ", 1)[0] and ":" not in line.split(" ", 1)[0]:
+            ours_now = "memfd:stoker-cache" in line
+        elif ours_now and line.startswith("Pss:"):
+            total += int(line.split()[1]) << 10
+    return total
+
+
+RANK = """
+import sys, torch
+from benchmarks import cache as bench
+loader = bench.ours(bench.stoker.cache(bench.Plain(int(sys.argv[1])), int(sys.argv[1]) * 151_000, name=sys.argv[2]))
+for _ in range(2):
+    bench.rate(loader)
+print(" ".join(str(pid) for pid in [bench.os.getpid(), *[int(each) for each in
+    open(f"/proc/{bench.os.getpid()}/task/{bench.os.getpid()}/children").read().split()]]), flush=True)
+sys.stdin.read()
+"""
+
+
+def memory(gibibytes: float) -> None:
+    """All of two ranks with two workers each, over the same samples."""
+    count = int(gibibytes * (1 << 30) / (3 * SIDE * SIDE))
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(count), f"bench-{os.getpid()}"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    try:
+        pids = [
+            int(pid) for rank in ranks if rank.stdout is not None for pid in rank.stdout.readline().split()
+        ]
+        total = sum(pss_of_stores(pid) for pid in pids)
+        show(
+            "PSS of the store, 2 ranks x 2 workers, against the samples",
+            total / (count * 3 * SIDE * SIDE),
+            "<= 1.05",
+        )
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--samples", type=int, default=512)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--gibibytes", type=float, default=1.0)
+    parser.add_argument("--only", default="")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        pattern = np.random.default_rng(0)
+        for number in range(given.samples):
+            coarse = pattern.integers(0, 255, (25, 32, 3), np.uint8)
+            smooth = Image.fromarray(coarse).resize((500, 375), Image.Resampling.BICUBIC)
+            smooth.save(folder / f"{number}.jpg", quality=90)
+        parts: dict[str, Callable[[], None]] = {
+            "hit": hit,
+            "whole": lambda: whole(folder, given.samples, given.epochs),
+            "decoder": lambda: decoder(folder, given.samples, given.epochs),
+            "disk": lambda: disk(folder, given.samples, given.epochs),
+            "memory": lambda: memory(given.gibibytes),
+        }
+        for part, run in parts.items():
+            if not given.only or part in given.only.split(","):
+                run()
+
+
+if __name__ == "__main__":
+    main()
