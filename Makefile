@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.stoker-installed
 CODE   := $(wildcard src benchmarks tests examples docs/*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format docs browser compiler test package soak demo pictures bench clean
+.PHONY: help setup check format docs browser compiler network test package soak demo pictures bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' Makefile
@@ -45,19 +45,21 @@ browser:  ## install Chromium for the tests of the report, where it is missing
 compiler:  ## install g++ for the fake accelerator of the tests, where it is missing
 	@.ci/compiler
 
+network:  ## install iproute2 for the tests of Ray, whose hosts are network namespaces, where it is missing
+	@.ci/network
+
 # Without bytecode of their own every process compiles stoker again, and every run the tests: no shell's setting may ask for that here.
 test: export PYTHONDONTWRITEBYTECODE :=
-test: setup browser compiler  ## all tests: those marked serial alone, then all others two at a time, those with frameworks in processes of their own
+test: setup browser compiler network  ## all tests: those marked serial alone, then all others two at a time, those with frameworks and Ray, which change their process, in others
 	grep -rlF mark.serial --include='test_*.py' tests | xargs -r $(BIN)/python -m pytest -q -m serial
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not serial' --ignore tests/frameworks
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not serial' tests/frameworks
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not serial' --ignore tests/frameworks --ignore tests/ray
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not serial' tests/frameworks tests/ray
 
 package: setup  ## the wheel, installed with its dependencies into an empty environment and used there; types as users see them
 	$(BIN)/python -m tests.package
 
-soak: setup compiler  ## five minutes of kills, stops, errors and early ends, then 10,000 batches on the fake accelerator, every batch checked
-	$(BIN)/python -m tests.soak
-	$(BIN)/python -m tests.device.stress
+soak: setup compiler network  ## minutes of faults of every kind (HOURS=2: a night), every batch and receipt checked
+	$(BIN)/python -m tests.soak $(if $(HOURS),--hours $(HOURS),--minutes $(or $(MINUTES),5))
 
 demo: setup  ## what a loader costs on this machine, and what stoker changes: a summary, and stoker-report.html
 	$(BIN)/stoker demo
