@@ -2,7 +2,7 @@
 
 ``python docs/pictures.py`` draws them from the figures beside them (docs/pictures/demo.json); ``--measure`` runs the acts first,
 which takes two minutes and a machine that has nothing else to do; ``--record FILE`` takes them from what
-``stoker demo --json FILE`` wrote. Each picture is made for light and for dark ground.
+``stoker demo --record FILE`` wrote. Each picture is made for light and for dark ground.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stoker._tools.demo import curves, record, runner
 from stoker._tools.demo.acts import killed, memory
 from stoker._tools.render import theme
 from stoker._tools.render.section import Chart, Section, SideBySide
-from stoker.cli.progress import Lines
+from stoker.cli.command.progress import Lines
 
 FOLDER = Path(__file__).parent / "pictures"
 FIGURES = FOLDER / "demo.json"

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 from stoker._receipt.data_receipt import DataReceipt, ReceiptFacts
-from stoker._receipt.ledger import EpochLedger
+from stoker._receipt.receipt_writer import ReceiptWriter
 from stoker._record import journal
 from stoker._record.schema import RunRecord
 from tests.unit.profiled import Profiled
@@ -120,7 +120,7 @@ def receipt() -> DataReceipt:
     """Of an epoch of 1000 samples in 16 batches."""
     facts = ReceiptFacts(length=1000, batch_size=64, loader=random.getrandbits(32))
     begun = DataReceipt(id=random.getrandbits(32), facts=facts, epoch=0, seed=0, sampler_epoch=None, first=0)
-    ledger = EpochLedger(begun, lambda: facts, batched=True, streams=False)
+    ledger = ReceiptWriter(begun, lambda: facts, batched=True, streams=False)
     for number in range(16):
         ledger.note(number, list(range(1000))[64 * number : 64 * number + 64])
     ledger.finish()

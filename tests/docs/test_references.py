@@ -117,15 +117,15 @@ def test_commands_have_the_options_that_they_are_named_with() -> None:
 
 
 def test_options_that_are_named_alone_are_of_some_command() -> None:
-    benchmarks = "".join(each.read_text() for each in (ROOT / "benchmarks").glob("*.py"))
-    examples = "".join(each.read_text() for each in (ROOT / "examples").glob("*.py"))
+    folders = ("benchmarks", "examples", "tests/fuzz", "tests/soak")
+    scripts = "".join(path.read_text() for folder in folders for path in (ROOT / folder).glob("*.py"))
     unknown = set()
     for page in pages():
         for span in spans(page):
             option = re.match(r"--[a-z][\w-]*", span)
             if option is None or option[0] in ANY | FOREIGN.keys():
                 continue
-            if f'"{option[0]}"' not in benchmarks + examples:
+            if f'"{option[0]}"' not in scripts:
                 unknown.add(f"{page}: {span}")
     assert unknown == set()
 
@@ -160,6 +160,25 @@ def test_every_cause_and_stage_is_explained() -> None:
     (told,) = re.findall(r"^- \*\*stage\*\*: .*\n(?:  .*\n)*", glossary, re.MULTILINE)
     assert set(STAGES) - set(SPAN.findall(told)) == set()
     assert causes - set(re.findall(r"^\| `([a-z-]+)`", guide, re.MULTILINE)) == set()
+
+
+def test_the_glossary_is_short_and_the_architecture_has_the_same_words() -> None:
+    glossary = re.findall(r"^- \*\*([a-z ]+)\*\*:", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
+    words = (ROOT / "ARCHITECTURE.md").read_text().partition("\n## Words\n")[2].partition("\n## ")[0]
+    listed = re.findall(r"\*([a-z ]+)\*(?: and \*([a-z ]+)\*)?:", " ".join(words.split()))
+    assert sorted(word for pair in listed for word in pair if word) == sorted(glossary)
+    assert len(glossary) == len(set(glossary)) <= 40
+
+
+def test_the_readme_counts_the_findings_and_shows_the_commands() -> None:
+    text = (ROOT / "README.md").read_text()
+    (counted,) = re.findall(r"know \[(\d+) problems\]", text)
+    assert int(counted) == len(catalogue())
+    shown = set(re.findall(r"^stoker (\w+).* # ", text, re.MULTILINE))
+    assert shown == set(main.list_commands(click.Context(main))) - {
+        "completion",
+        "demo",
+    }  # `make demo` is at the top
 
 
 def exists(name: str) -> bool:

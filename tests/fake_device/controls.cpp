@@ -17,7 +17,7 @@ void fakeaccel_order(int policy, double delay_s, int queries, uint64_t seed) {
   s.delay_ns = static_cast<int64_t>(delay_s * 1e9);
   s.queries = queries;
   s.random.seed(seed);
-  s.changed.notify_all();
+  tell_all(s);
 }
 
 void fakeaccel_timed(double bytes_per_s, int move_bytes) {
@@ -26,7 +26,7 @@ void fakeaccel_timed(double bytes_per_s, int move_bytes) {
   s.policy = Policy::TIMED;
   s.bytes_per_s = bytes_per_s;
   s.move_bytes = move_bytes != 0;
-  s.changed.notify_all();
+  tell_all(s);
 }
 
 // 0 or the error: 1 forked child, 2 lost.
@@ -63,7 +63,7 @@ void fakeaccel_lose(int64_t after_copies) {
   Lock lock(s.mutex);
   s.copies_until_lost = after_copies;
   s.lost = after_copies == 0;
-  s.changed.notify_all();
+  tell_all(s);
 }
 
 int fakeaccel_forked() { return in_forked_child(); }

@@ -65,7 +65,7 @@ void ask_and_wait(Lock& lock, Stream& stream, uint64_t number) {
     for (Stream* other : s.streams)
       if (other != &stream) ask(*other, other->last_number);
   }
-  s.changed.notify_all();
+  tell_all(s);
   s.changed.wait(lock, [&] { return stream.completed >= number; });
   if (s.last_in_line == &stream) s.last_in_line = nullptr;
   if (s.lost) throw DeviceLost(LOST);
@@ -108,7 +108,7 @@ void run(Lock& lock, Stream& stream) {
   }
   if (operation.host) finish_host_use(s, operation);
   --s.counters.in_flight;
-  s.changed.notify_all();
+  tell_all(s);
 }
 
 // The time at which the first of all heads is due by itself, so that a thread can sleep until then.
@@ -127,9 +127,9 @@ void serve(Stream& stream) {
     if (may_run(s, stream, now_ns()))
       run(lock, stream);
     else if (stream.queue.empty() || s.policy == Policy::PROMPT || s.policy == Policy::TIMED || stream.asked_through >= stream.queue.front().number)
-      s.changed.wait(lock);
+      stream.has_work.wait(lock);
     else
-      s.changed.wait_for(lock, std::chrono::nanoseconds(std::max<int64_t>(next_due(s) - now_ns(), 1000)));
+      stream.has_work.wait_for(lock, std::chrono::nanoseconds(std::max<int64_t>(next_due(s) - now_ns(), 1000)));
   }
 }
 
@@ -185,8 +185,14 @@ uint64_t enqueue(Stream& stream, Operation operation) {
     pthread_getcpuclockid(handle, &stream.cpu_clock);
     thread.detach();
   }
-  s.changed.notify_all();
+  // A device is told of work without a system call. So the caller does not pay for threads that need not look.
+  if (!stream.runs) stream.has_work.notify_one();
   return stream.last_number;
+}
+
+void tell_all(State& s) {
+  s.changed.notify_all();
+  for (Stream* stream : s.streams) stream->has_work.notify_one();
 }
 
 PointPtr enqueue_point(Stream& stream) {
@@ -229,7 +235,7 @@ bool stream_is_idle(int device, int64_t id) {
   if (++stream.queries >= s.queries) {
     stream.queries = 0;
     ask(stream, stream.last_number);
-    s.changed.notify_all();
+    tell_all(s);
   }
   return false;
 }
@@ -271,7 +277,7 @@ bool query(const PointPtr& point) {
   Lock lock(s.mutex);
   if (!point->done && ++point->queries >= s.queries) {
     ask(*point->stream, point->number);
-    s.changed.notify_all();
+    tell_all(s);
   }
   return point->done;
 }

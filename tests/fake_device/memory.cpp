@@ -156,7 +156,7 @@ void* allocate(int device, int64_t stream, size_t bytes) {
         if (block) {
           s.counters.reserved_bytes += static_cast<int64_t>(block->size);
           s.counters.reserved_peak_bytes = std::max(s.counters.reserved_peak_bytes, s.counters.reserved_bytes);
-          memset(block->storage, FRESH, std::min(block->size, bytes));
+          if (s.policy != Policy::TIMED || s.move_bytes) memset(block->storage, FRESH, std::min(block->size, bytes));
         }
       }
       if (block) {

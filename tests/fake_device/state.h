@@ -41,6 +41,7 @@ struct Stream {
   bool runs = false;
   bool has_thread = false;
   clockid_t cpu_clock = 0;
+  std::condition_variable has_work{};  // its thread waits for this
 };
 
 // A piece of device memory: `address` cannot be read, the bytes are at `storage`.
@@ -71,7 +72,7 @@ struct Registration {
 
 struct State {
   std::mutex mutex;
-  std::condition_variable changed;
+  std::condition_variable changed;  // for threads of the host; `tell_all` wakes these and those of the streams
   std::vector<Stream*> streams;
   Stream* last_in_line = nullptr;
 
@@ -109,6 +110,7 @@ int64_t now_ns();
 Stream& stream_of(int device, int64_t id);
 uint64_t enqueue(Stream& stream, Operation operation);
 PointPtr enqueue_point(Stream& stream);
+void tell_all(State& s);
 
 // Host memory that an operation reads or writes: not free, and not to be unregistered, until the operation has run.
 HostMemory kind_of_locked(State& s, const void* host, size_t bytes);

@@ -215,3 +215,50 @@ def test_the_end_of_a_stream_is_no_damage(size: int) -> None:
     assert epoch(other) == []
     other.load_state_dict(loader.state_dict())
     assert rows(other) == list(range(SIZE))
+
+
+CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "more batches than samples": ({"batches": 19, "samples": 6}, "19 'batches' cannot have 6 'samples'"),
+    "batches without samples": ({"batches": 2, "samples": 0}, "2 'batches' cannot have 0 'samples'"),
+    "samples without batches": ({"batches": 0, "samples": 6}, "0 'batches' cannot have 6 'samples'"),
+    "more than there are": ({"batches": 2000, "samples": 6000}, "of the 20 that its sampler had"),
+    "ahead of the end": ({"ahead": [1 << 40]}, "of the 20 that its sampler had"),
+    "ahead twice": ({"ahead": [4, 4]}, "'ahead' names a batch twice"),
+    "finished and under way": ({"finished": True}, "is 'finished', and 2 'batches' of the next one"),
+    "a state from beyond": ({"sampler_at": 3}, "'sampler_at' lies beyond 'batches': 3 and 2"),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_a_state_that_contradicts_itself_is_refused(name: str) -> None:
+    """It once loaded in silence, and the epoch that followed had other samples, or none."""
+    changed, words = CONTRADICTIONS[name]
+    state = {**state_of("shuffle", 2), **changed}
+    loader = LOADERS["shuffle"]()
+    before = loader.state_dict()
+    with pytest.raises(ValueError, match=f"this state is damaged: .*{words}"):
+        loader.load_state_dict(state)
+    assert loader.state_dict() == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [({"turn": 1}, "'turn' is 1, and it has 1 'streams'"), ({"ahead": [4]}, "belongs to map-style datasets")],
+)
+def test_a_streams_state_that_contradicts_itself_is_refused(changed: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        LOADERS["stream"]().load_state_dict({**state_of("stream", 2), **changed})
+
+
+def test_an_epoch_that_went_on_in_other_batches_is_no_contradiction() -> None:
+    """Its batches then are neither as many nor as large as the last size says."""
+    state = state_of("shuffle", 2)
+    for size in (1, 7, 2, 20):
+        dataset: Any = range(SIZE)
+        loader = stoker.DataLoader(dataset, batch_size=size, shuffle=True)
+        loader.load_state_dict(state)
+        next(iter(loader))
+        state = loader.state_dict()
+    assert (state["batches"], state["samples"]) == (6, SIZE)
+    loader.load_state_dict(state)
+    assert epoch(loader) == []

@@ -163,6 +163,6 @@ def foreign_fork(names: Names) -> Steps:
 def bad_arguments(names: Names) -> Steps:
     with raises(ValueError, "prefetch_factor option could only be specified in multiprocessing"):
         yield
-    names["num_workers"] = 0
+    names["n"] = 0
     yield
-    assert names["workers"] == {}
+    assert set(names["workers"]) == {"persistent_workers", "prefetch_factor"}

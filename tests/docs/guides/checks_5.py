@@ -169,6 +169,36 @@ def wrong_length(names: Names) -> Steps:
     assert names["__len__"](SimpleNamespace(files=["a", "b"])) == 2
 
 
+@guide("docs/checks/STK513.md")
+def frozen_randomness(names: Names) -> Steps:
+    drawn = itertools.count()
+    names.update(decode=lambda path: path, augment=lambda image: f"{image}{next(drawn)}")
+    yield
+    pictures = names["Pictures"]()
+    pictures.paths = ["a", "b"]
+    assert [pictures[0], pictures[0]] == ["a0", "a0"]
+    yield
+    pictures = names["Pictures"](["a", "b"])
+    assert [pictures[0], pictures[0]] == ["a1", "a2"]
+
+
+@guide("docs/checks/STK512.md")
+def idle_workers(names: Names) -> Steps:
+    class Shards(IterableDataset[int]):
+        num_shards = 2
+
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(2))
+
+    names.update(
+        dataset=SimpleNamespace(to_iterable_dataset=lambda num_shards: Shards()),
+        workers=16,
+        DataLoader=lambda dataset, num_workers: names.update(made=num_workers),
+    )
+    yield
+    assert names["made"] == 2
+
+
 @guide("docs/checks/STK511.md")
 def bad_sampler(names: Names) -> Steps:
     names.update(weights=[1.0] * 100, train_subset=Subset(range(100), [0, 1, 2]))  # type: ignore[arg-type]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.utils.data import Dataset
 
 from tests.docs.guides.guide import Names, Steps, few, guide, raises
 
@@ -41,6 +43,49 @@ def big_permutation(names: Names) -> Steps:
     names["stoker"].ElasticDistributedSampler(range(10), num_replicas=1, rank=0)
     yield
     assert len(list(names["loader"].sampler)) == 10
+
+
+@guide("docs/checks/STK607.md")
+def worker_cache(names: Names) -> Steps:
+    made = itertools.count(1)
+    names["decode"] = lambda path: next(made)
+    yield
+    scans = names["Scans"](["a", "b"])
+    assert [scans[1], scans[1], len(scans.seen)] == [1, 1, 1]
+    decoded: list[str] = []
+
+    def decode(path: str) -> int:
+        decoded.append(path)
+        return len(path)
+
+    names.update(paths=["a", "b"], decode=decode)
+    yield
+    scans = names["scans"]
+    decoded.clear()
+    assert [scans[1], scans[1], scans[1]] == [1, 1, 1]
+    assert len(decoded) <= 1
+    names["decode"] = lambda path: next(made)
+    yield
+    scans = names["Scans"](["a", "b"])
+    assert [scans[0], scans[1], scans[1]] == [2, 3, 3]
+
+
+@guide("docs/checks/STK608.md")
+def nested_caches(names: Names) -> Steps:
+    class Pictures(Dataset[int]):
+        def __init__(self) -> None:
+            self.loader: Any = abs
+
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> int:
+            return int(self.loader(index))
+
+    for _ in range(3):
+        names["dataset"] = Pictures()
+        yield
+        assert names["dataset"][1] == 1
 
 
 @guide("docs/checks/STK701.md")
