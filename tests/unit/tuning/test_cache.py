@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import random
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +19,7 @@ from stoker._runtime.simulation.work import Demand, Host, Work
 from stoker._tools.sandbox.outcome import FactUnavailable
 from stoker._tools.sandbox.subject import Subject
 from stoker._tools.tune.forms import data, markdown, screen
+from stoker._tools.tune.instruments import sample_parts
 from stoker._tools.tune.instruments.sample_parts import (
     SamplePart,
     SampleParts,
@@ -37,7 +37,7 @@ BEST = Setting(workers=3, prefetch=2)
 
 
 class Decoding(Dataset[Any]):
-    """Sleeps where others decode, and keeps its functions as attributes, as torchvision's datasets do."""
+    """Takes time where others decode, and keeps its functions as attributes, as torchvision's datasets do."""
 
     def __init__(self, transform: Any = None) -> None:
         self.loader = decode
@@ -51,8 +51,22 @@ class Decoding(Dataset[Any]):
         return picture if self.transform is None else self.transform(picture)
 
 
+class Clock:
+    """In place of the instrument's own clock: work takes what it says, whatever else the machine does."""
+
+    ns = 0
+
+    def __call__(self) -> int:
+        return Clock.ns
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_parts, "_clock", Clock())
+
+
 def decode(index: int) -> Any:
-    time.sleep(0.002)
+    Clock.ns += 2 * MS
     return np.full((10, 10), index, dtype=np.uint8)
 
 
@@ -61,7 +75,7 @@ def flip(picture: Any) -> Any:
 
 
 def double(picture: Any) -> Any:
-    time.sleep(0.001)
+    Clock.ns += MS
     return np.concatenate([picture, picture])
 
 
@@ -99,7 +113,7 @@ def test_before_a_random_transform_comes_the_decoder() -> None:
     assert set(found) == {"function dataset.loader", "before dataset.transform"}
     assert found["function dataset.loader"].nbytes == 100
     assert found["before dataset.transform"].nbytes == 100
-    assert found["function dataset.loader"].ns > MS
+    assert found["function dataset.loader"].ns == 2 * MS
 
 
 def test_in_a_compose_everything_before_the_first_random_step_counts() -> None:
@@ -107,7 +121,7 @@ def test_in_a_compose_everything_before_the_first_random_step_counts() -> None:
     assert found.nbytes == 200  # as it is after the first of them
     alone = parts(Decoding(Compose(flip, double)))["before dataset.transform"]
     assert alone.nbytes == 100
-    assert found.ns > alone.ns
+    assert (found.ns, alone.ns) == (3 * MS, 2 * MS)
 
 
 def test_a_generator_of_the_datasets_own_is_seen_too() -> None:
