@@ -48,12 +48,8 @@ compiler:  ## install g++ for the fake accelerator of the tests, where it is mis
 network:  ## install iproute2 for the tests of Ray, whose hosts are network namespaces, where it is missing
 	@.ci/network
 
-# Without bytecode of their own every process compiles stoker again, and every run the tests: no shell's setting may ask for that here.
-test: export PYTHONDONTWRITEBYTECODE :=
-test: setup browser compiler network  ## all tests: those marked serial alone, then all others two at a time, those with frameworks and Ray, which change their process, in others
-	grep -rlF mark.serial --include='test_*.py' tests | xargs -r $(BIN)/python -m pytest -q -m serial
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not serial' --ignore tests/frameworks --ignore tests/ray
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not serial' tests/frameworks tests/ray
+test: setup browser compiler network  ## all tests; in CI each that failed runs twice more, alone, and has to pass both times
+	$(BIN)/python -m tests.suite $(if $(CI),--again)
 
 package: setup  ## the wheel, installed with its dependencies into an empty environment and used there; types as users see them
 	$(BIN)/python -m tests.package
