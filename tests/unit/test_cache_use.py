@@ -36,6 +36,19 @@ class Workers:
         return self.counts
 
 
+class Collecting(Workers):
+    """One during whose counting a garbage collection ends another pool."""
+
+    def __init__(self, made: CacheTally, other: Workers, *counts: int) -> None:
+        super().__init__(*counts)
+        self.made = made
+        self.other: Any = other
+
+    def cache_counts(self) -> tuple[int, ...]:
+        self.made.end(self.other)
+        return super().cache_counts()
+
+
 class Silent:
     """An executor that does not."""
 
@@ -92,6 +105,20 @@ def test_pools_add_up_and_are_kept_when_they_end() -> None:
     made.end(first)  # type: ignore[arg-type]
     first.counts = (0,) * 6
     assert made.use() == CacheUse(15, 2, 3, 4, 5, 6)
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["in end()", "in use()"])
+@pytest.mark.timeout(20)
+def test_a_garbage_collection_may_end_a_pool_while_counts_are_summed(ends: bool) -> None:
+    """It deadlocked on the tally's own lock: loaders whose iterators are collected in cycles hung in ``next()``."""
+    other = Workers(10, 0, 0, 0, 0, 0)
+    made = tally(other)
+    collecting: Any = Collecting(made, other, 1, 2, 3, 4, 5, 6)
+    made.add(collecting)
+    if ends:
+        made.end(collecting)
+    for _ in range(2):
+        assert made.use() == CacheUse(11, 2, 3, 4, 5, 6)
 
 
 def test_a_pool_that_is_gone_keeps_nothing_alive() -> None:

@@ -14,21 +14,23 @@ from stoker._runtime.executors.base import CountsCacheUse, Executor, counts_cach
 class CacheTally:
     """Owner: the loader's ``LoaderStats``. Pools add and end executors; any thread reads.
 
-    A pool that nobody closes ends with its executor: what its caches did since the last reading is then not counted.
+    A garbage collection may end a forgotten pool in the middle of any method here, on the same thread. So the lock is reentrant,
+    and sums are stored only if no other was stored meanwhile. A pool that nobody closes ends with its executor: what its caches
+    did since the last reading is then not counted.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._ended = CacheUse()
         self._running: dict[int, weakref.ref[Any]] = {}
 
     def after_fork(self) -> None:
         """Get a new lock in a forked child: a thread of the parent may hold the old one."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def add(self, executor: Executor) -> None:
         """Count this executor's caches from now on. Idempotent."""
-        if id(executor) not in self._running and counts_cache_use(executor):
+        if counts_cache_use(executor):
             with self._lock:
                 self._running[id(executor)] = weakref.ref(executor)
 
@@ -36,18 +38,27 @@ class CacheTally:
         """Keep the executor's last counts: it is closed. Idempotent."""
         with self._lock:
             found = self._running.pop(id(executor), None)
-            if found is not None and found() is executor and counts_cache_use(executor):
-                self._ended = _sum(self._ended, executor)
+            if found is None or found() is not executor or not counts_cache_use(executor):
+                return
+            while True:
+                before = self._ended
+                after = _sum(before, executor)
+                if self._ended is before:
+                    self._ended = after
+                    return
 
     def use(self) -> CacheUse | None:
         """The sums so far, as a new object. None: no cache was used."""
         with self._lock:
-            found = self._ended
-            for reference in self._running.values():
-                executor = reference()
-                if executor is not None:
-                    found = _sum(found, executor)
-        return _sum(found) if any(asdict(found).values()) else None
+            while True:
+                ended = self._ended
+                executors = [
+                    each for reference in [*self._running.values()] if (each := reference()) is not None
+                ]
+                if self._ended is ended:
+                    break
+            found = _sum(ended, *executors)
+        return found if any(asdict(found).values()) else None
 
 
 def _sum(use: CacheUse, *executors: CountsCacheUse) -> CacheUse:
