@@ -34,12 +34,12 @@ def play(seed: int) -> Account:
             loader_of(dataset, seed, **data) as reference,
             loader_of(dataset, seed, **data, **options) as loader,
         ):
-            _compare(account, reference, loader, seed, folder, whole=how != "raise")
+            _compare(account, reference, loader, seed, folder)
         del reference, loader
     return account
 
 
-def _compare(account: Account, reference: Any, loader: Any, seed: int, folder: Path, *, whole: bool) -> None:
+def _compare(account: Account, reference: Any, loader: Any, seed: int, folder: Path) -> None:
     for epoch in range(EPOCHS[account.where]):
         expected, found = _outcomes(reference, seed + epoch), _outcomes(loader, seed + epoch)
         account.batches += len(found)
@@ -49,7 +49,7 @@ def _compare(account: Account, reference: Any, loader: Any, seed: int, folder: P
             account.find(kind, f"epoch {epoch}: {len(found)} outcomes, {len(expected)} expected")
             return
         if epoch == 0:
-            check_receipt(account, loader.receipt(), reference.receipt(), folder, whole=whole)
+            check_receipt(account, loader.receipt(), reference.receipt(), folder)
     counted, wanted = (each.stats()["bad_samples"]["count"] for each in (loader, reference))
     account.faults["bad sample"] += counted
     if counted != wanted:

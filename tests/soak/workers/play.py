@@ -102,13 +102,7 @@ class _Play:
             if epoch.end in ("break", "shutdown", "close") and not self._scenario.persistent:
                 self._strike(running[0], leave_stopped=True)
         elif not self._account.findings and self._scenario.in_order and len(running) == 1:
-            check_receipt(
-                self._account,
-                loader.receipt(),
-                self._expected_receipts[number],
-                self._folder,
-                whole=not self._scenario.raises,
-            )
+            check_receipt(self._account, loader.receipt(), self._expected_receipts[number], self._folder)
         self._end(loader, epoch.end, running)
 
     def _end(self, loader: Any, end: str, running: list[Reading]) -> None:
