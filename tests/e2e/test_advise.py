@@ -83,7 +83,43 @@ def test_scripts_that_do_not_end_well(tmp_path: Path) -> None:
     assert "used no DataLoader" in done.stdout
     done = _advise(tmp_path, "import time\ntime.sleep(600)\n", "--budget", "1")
     assert done.returncode == 1
-    assert "was stopped after" in done.stdout
+    assert "no loader was asked for a batch" in " ".join(done.stdout.split())
+
+
+HANGING = """
+import time
+from torch.utils.data import DataLoader, Dataset
+
+class Never(Dataset):
+    def __len__(self):
+        return 100
+    def __getitem__(self, index):
+        time.sleep(600)
+
+if __name__ == "__main__":
+    for _ in DataLoader(Never(), num_workers=1):
+        pass
+"""
+
+
+def test_samples_that_hang_get_advice_though_no_edit_helps(tmp_path: Path) -> None:
+    done = _advise(tmp_path, HANGING, "--budget", "4", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["edits"] == []
+    assert [each["code"] for each in found["further"]] == ["no-batch"]
+
+
+def test_a_secret_of_the_command_line_or_the_output_is_written_nowhere(tmp_path: Path) -> None:
+    secret = "sk-abcdefghijklmnop123456"
+    text = SLOW.format(length=400) + f"\nprint('{secret}')\n"
+    done = _advise(
+        tmp_path, text, "-o", "page.html", arguments=("--api-key", "abcdef123456", f"--url=a?token={secret}")
+    )
+    assert done.returncode == 0, done.stderr
+    for written in (done.stdout, (tmp_path / "page.html").read_text()):
+        assert secret not in written
+        assert "abcdef123456" not in written
 
 
 def test_what_cannot_be_started_is_refused(tmp_path: Path) -> None:

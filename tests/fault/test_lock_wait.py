@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stoker._host.lock_wait import waits_for_lock
+from stoker._record.readings.lock_wait import waits_for_lock
 
 _FORK = multiprocessing.get_context("fork")
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from stoker._host.secrets import masked
 from stoker._record.attribution import Array, Attribution
 from stoker._record.instruments import Idle, is_ours
 from stoker._record.journal import Journal
@@ -298,7 +299,7 @@ class Recorder:
             if len(self._events) == _EVENTS:
                 self._dropped += 1
             now_ns = time.monotonic_ns()
-            self._events.append(Event(max(0, now_ns - self.run.began_ns), kind, reason[:_REASON]))
+            self._events.append(Event(max(0, now_ns - self.run.began_ns), kind, masked(reason[:_REASON])))
             counts = self.counts() if self.counts is not None else {}
             self._guarded(partial(self.shown.event, self._events[-1], self.run, counts, now_ns))
 

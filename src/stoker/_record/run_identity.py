@@ -7,6 +7,7 @@ import sys
 import time
 import uuid
 
+from stoker._host.secrets import masked_words
 from stoker._record.schema import Run
 
 
@@ -17,7 +18,7 @@ def run_here() -> Run:
     return Run(
         id=uuid.uuid4().hex[:16],
         pid=os.getpid(),
-        argv=list(getattr(sys, "orig_argv", sys.argv)),
+        argv=masked_words(getattr(sys, "orig_argv", sys.argv)),
         began_unix_ns=unix_ns,
         began_ns=now_ns,
         rank=rank,

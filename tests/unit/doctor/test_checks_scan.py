@@ -158,6 +158,20 @@ def test_103_names_handles_that_forked_workers_would_share(tmp_path: Path) -> No
     assert {each.severity for each in single} == {"low"}
 
 
+def test_103_names_a_pipe_and_lets_pass_the_one_of_a_queue() -> None:
+    ends = multiprocessing.Pipe()
+    queue: Any = multiprocessing.get_context("fork").Queue()
+    found = scan(Rows(ends=ends, queue=queue))
+    finding = only(stk103_open_handle.examine(found, given.target()))
+    assert (finding.severity, finding.where) == ("moderate", "dataset.ends[0]")
+    assert "take each other's messages" in finding.evidence
+    assert "multiprocessing.Queue" in finding.advice
+    for each in ends:
+        each.close()
+    queue.close()
+    assert not scan(Rows(ends=ends)).handles
+
+
 def test_103_lets_pass_what_shares_no_offset(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x" * 100)
     with open(tmp_path / "a", "rb") as closed:
@@ -386,6 +400,34 @@ def test_108_reads_the_source_of_a_dataset_inside_others(tmp_path: Path) -> None
     assert (finding.severity, finding.where) == ("low", "dataset.dataset.noise")
     assert "made at once by np.random.rand in __init__ (test_checks_scan.py:" in finding.evidence
     assert "Load lazily" in finding.advice
+
+
+class Kept:
+    """All samples of a dataset that reads files, and of one that it is given."""
+
+    def __init__(self, dataset: Any, paths: list[Path]) -> None:
+        inner = Lazy(paths)
+        self.rows = [inner[at % len(paths)] for at in range(4)]
+        self.given = [dataset[at] for at in range(2)]
+        self.first = dataset[0]
+
+    def __getitem__(self, index: int) -> Any:
+        return self.rows[index]
+
+
+def test_108_names_a_dataset_whose_samples_are_all_taken(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{i}.npy" for i in range(2)]
+    for path in paths:
+        np.save(path, np.zeros(500_000))
+    found = scan(Kept(range(9), paths))
+    assert [(each.path, each.call, each.how, each.only_indexed) for each in found.preloads] == [
+        ("dataset.rows", "inner", "dataset", True),
+        ("dataset.given", "dataset", "dataset", True),
+    ]
+    finding = only(stk108_eager_data.examine(replace(found, room_bytes=100_000_000), given.target()))
+    assert finding.where == "dataset.rows"
+    assert "all samples of inner taken in __init__ (test_checks_scan.py:" in finding.evidence
+    assert finding.advice.startswith("Keep inner itself")
 
 
 def test_108_goes_by_bytes_where_the_source_says_nothing() -> None:

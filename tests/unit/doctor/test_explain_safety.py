@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import stoker
+from stoker._host.secrets import HIDDEN, masked, masked_words
 from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.catalogue import catalogue
 from stoker._tools.doctor.diagnosis import Diagnosis
@@ -21,7 +22,6 @@ from stoker._tools.doctor.forms import data
 from stoker._tools.doctor.forms.code_lines import fitted
 from stoker._tools.doctor.forms.explanation import listed, page, plain
 from stoker._tools.doctor.reading import logs
-from stoker._tools.doctor.reading.secrets import HIDDEN, masked
 from stoker._tools.render.json_form import finding_form
 from stoker._tools.report.verdict.codes import VerdictFinding
 from stoker.cli.main import main
@@ -47,6 +47,33 @@ SECRETS = {
     "AKIAABCDEFGHIJKLMNOP": "AKIAABCD",
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdefgh": "eyJhbGciOiJIUzI1NiJ9.eyJz",
 }
+
+
+def test_a_command_line_is_kept_without_its_secrets():
+    words = [
+        "python",
+        "train.py",
+        "--hf-token",
+        "abcdef123456",
+        "--api_key=s3cr3tkey",
+        "--max-tokens",
+        "512",
+        "--token",
+    ]
+    words += ["--lr", "0.1", "--tokenizer", "gpt2", "https://me:hunter2@example.org/data"]
+    assert masked_words(words) == [
+        *(
+            "python",
+            "train.py",
+            "--hf-token",
+            HIDDEN,
+            f"--api_key={HIDDEN}",
+            "--max-tokens",
+            "512",
+            "--token",
+        ),
+        *("--lr", "0.1", "--tokenizer", "gpt2", f"https://me:{HIDDEN}@example.org/data"),
+    ]
 
 
 @pytest.mark.parametrize("text", SECRETS)

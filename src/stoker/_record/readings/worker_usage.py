@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from stoker._host.lock_wait import waits_for_lock
 from stoker._host.process_memory import footprint, resident_bytes
+from stoker._record.readings.lock_wait import waits_for_lock
 from stoker._record.readings.memory_curve import MemoryCurve, MemoryReading
 from stoker._record.schema import WorkerRecord
 from stoker._record.totals import RunningTotals

@@ -16,11 +16,13 @@ from stoker._tools.advise.reachable import reachable
 from stoker._tools.doctor.diagnosis import Diagnosis
 from stoker._tools.doctor.patches.fixes import FilePatch, patch_of
 from stoker._tools.doctor.patches.patch import RefusedEdit, WantedEdit, kind_of
+from stoker._tools.report.verdict.codes import VerdictFinding
 from stoker._tools.report.verdict.verdict import Verdict, judge
 from stoker.errors import RecordError, StokerError
 
 VERSION = 1
 _MOST_TARGETS = 2
+_MOST_FURTHER = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Advice:
     examined: tuple[str, ...]
     diagnoses: tuple[Diagnosis, ...]
     edits: tuple[AdvisedEdit, ...]
+    further: tuple[VerdictFinding, ...]
+    """What only a person can do, with no edit to type."""
     patches: tuple[FilePatch, ...]
     refused: tuple[RefusedEdit, ...]
     forecast: tuple[str, ...]
@@ -75,6 +79,16 @@ class Advice:
                 }
                 for each in self.edits
             ],
+            "further": [
+                {
+                    "code": each.code,
+                    "evidence": each.evidence,
+                    "advice": each.advice,
+                    "gain": None if each.gain is None else each.gain.share,
+                    "at_most": each.gain is not None and each.gain.at_most,
+                }
+                for each in self.further
+            ],
             "refused": [
                 {"code": each.code, "edit": str(each.edit), "reason": each.reason} for each in self.refused
             ],
@@ -100,10 +114,17 @@ def advise(
     ran = bounded_run.run(argv, run_s)
     verdict = judge(ran.record)
     notes = list(ran.notes)
-    if ran.stopped:
+    if ran.stopped and not verdict.loaders:
+        notes.append(
+            f"The script was stopped after {ran.ran_s:.0f} s, and no loader was asked for a batch until then: give it longer "
+            f"(--budget), or see what it does meanwhile (py-spy dump, Ctrl-C)."
+        )
+    elif ran.stopped:
         notes.append(
             f"The script was stopped after {ran.ran_s:.0f} s: the advice rests on what was seen until then."
         )
+    elif ran.exit != "0" and verdict.loaders:
+        notes.append("The script failed: pipe its error into stoker explain, which says what it means.")
     elif ran.exit == "2" and not verdict.loaders:
         notes.append(
             f"The script ended with 2: give the arguments it needs after its name, stoker advise {script} ARGUMENTS."
@@ -122,9 +143,10 @@ def advise(
         tuple(examined),
         tuple(diagnoses),
         edits,
+        _further(verdict),
         tuple(patches),
         tuple(refused),
-        _forecast(ran.record),
+        _forecast(ran.record, edits),
         tuple(notes),
         ran.exit,
         ran.stopped,
@@ -189,11 +211,20 @@ def _located(site: str | None, script: Path) -> tuple[str | None, int | None]:
     return None, None
 
 
-def _forecast(record: RunRecord) -> tuple[str, ...]:
-    """What the replay says of other numbers of workers, of the loader that waits most."""
+def _further(verdict: Verdict) -> tuple[VerdictFinding, ...]:
+    """Findings without an edit, of the loader that waits most."""
+    first = verdict.loaders[:1]
+    found = [each for loader in first for each in loader.findings if each.edit is None]
+    return tuple(each for each in found if each.code != "not-data")[:_MOST_FURTHER]
+
+
+def _forecast(record: RunRecord, edits: Sequence[AdvisedEdit]) -> tuple[str, ...]:
+    """What the replay says of other numbers of workers, the advised one among them, of the loader that waits most."""
     from stoker._tools.report.what_if import what_if
 
-    questions = [what_if.parse(f"workers={count}") for count in (0, 1, 2, 4)]
+    advised = [each.edit.after.removeprefix("num_workers=") for each in edits]
+    counts = {0, 1, 2, 4, *(int(each) for each in advised if each.isdecimal())}
+    questions = [what_if.parse(f"workers={count}") for count in sorted(counts)]
     try:
         answered = what_if.answer(record, questions)["loaders"][0]
     except RecordError:

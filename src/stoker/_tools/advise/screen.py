@@ -7,6 +7,7 @@ from typing import TextIO
 from stoker._tools.advise.advice import Advice
 from stoker._tools.render import terminal
 from stoker._tools.render.terminal import COLOURS, WIDEST, Line, section
+from stoker._tools.report.verdict.codes import VerdictFinding
 
 
 def show(advice: Advice, file: TextIO | None = None) -> None:
@@ -31,6 +32,8 @@ def _lines(advice: Advice, width: int) -> list[Line]:
     lines += section("Doctor", [Line(each) for each in found[:5]], width)
     lines += section("Forecast", [Line(each) for each in advice.forecast], width)
     lines += section("Edits", _edits(advice), width)
+    besides = [Line(f"{each.advice}   ({_gain(each)}{each.code})") for each in advice.further]
+    lines += section("Besides" if advice.edits else "Do", besides, width)
     lines += section("Note", [Line(each) for each in (*advice.verdict.notes, *advice.notes)], width)
     if advice.patches:
         lines += section(
@@ -48,4 +51,10 @@ def _edits(advice: Advice) -> list[Line]:
         lines.append(
             Line(f"   {each.evidence}. {each.advice}" + (f" Left to you: {reason}." if reason else ""))
         )
-    return lines or [Line("Nothing to change." if advice.verdict.loaders else "Nothing can be advised.")]
+    if lines or advice.further:
+        return lines or [Line("None that could be typed into the script.")]
+    return [Line("Nothing to change." if advice.verdict.loaders else "Nothing can be advised.")]
+
+
+def _gain(finding: VerdictFinding) -> str:
+    return f"{finding.gain}; " if finding.gain is not None and finding.gain.share is not None else ""

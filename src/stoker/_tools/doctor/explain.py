@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stoker._host.secrets import masked
 from stoker._record.finding import Finding
 from stoker._tools.doctor.catalogue import catalogue, check_of
 from stoker._tools.doctor.check import Check
 from stoker._tools.doctor.facts.host import machine
 from stoker._tools.doctor.reading import clues, logs
 from stoker._tools.doctor.reading.recognition import NOTE_WEIGHT, WARNING_WEIGHT, FoundMark, signs
-from stoker._tools.doctor.reading.secrets import masked
 from stoker._tools.render.json_form import finding_form
 from stoker.errors import Coded
 

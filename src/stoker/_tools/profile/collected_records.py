@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stoker._host.secrets import masked_words
 from stoker._record import journal
 from stoker._record.merge_loaders import merged
 from stoker._record.readings import machine
@@ -41,7 +42,7 @@ def gather(folder: Path, outcome: ScriptExit, argv: Sequence[str]) -> CollectedR
     ranks = _by_rank(found)
     record = _one(found) if found else _empty(outcome)
     run = record.run
-    run.pid, run.argv = outcome.pid, list(argv)
+    run.pid, run.argv = outcome.pid, masked_words(argv)
     run.exit, run.ended = outcome.text, outcome.code >= 0
     _tell_apart(record.loaders)
     notes = [path.read_text(errors="replace") for path in folder.glob(f"*{left_to_torch.SUFFIX}")]

@@ -45,7 +45,7 @@ class Handle:
     kind: str
     """ "BufferedReader", "h5py.File"."""
     what: str
-    """ "file", "output" (a file open for writing), "mapping", "socket", "database", "archive", "video", "image"."""
+    """ "file", "output" (a file open for writing), "mapping", "socket", "pipe", "database", "archive", "video", "image"."""
     name: str
     """The file's name, or the like; "" when it does not tell."""
     sendable: bool
@@ -123,9 +123,9 @@ class Preload:
     path: str
     """ "dataset.images"."""
     call: str
-    """ "Image.open", "np.load", "np.random.rand"."""
+    """ "Image.open", "np.load", "np.random.rand"; the name of the other dataset."""
     how: str
-    """ "loop" (a file after the other), "whole" (one file, all of it), "made" (no file at all)."""
+    """ "loop" (a file after the other), "whole" (one file, all of it), "made" (no file), "dataset" (another one's samples)."""
     line: int
     file: str
     only_indexed: bool

@@ -13,7 +13,7 @@ import sys
 import tarfile
 import threading
 import zipfile
-from multiprocessing import pool
+from multiprocessing import connection, pool
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
@@ -51,6 +51,7 @@ _STANDARD: tuple[tuple[tuple[type, ...], str], ...] = (
     ((socket.socket,), "socket"),
     ((sqlite3.Connection, sqlite3.Cursor), "database"),
     ((zipfile.ZipFile, tarfile.TarFile), "archive"),
+    ((connection.Connection,), "pipe"),
 )
 _IN_MEMORY = (io.BytesIO, io.StringIO)
 _RAW_LOCKS = (type(threading.Lock()), type(threading.RLock()))
@@ -184,6 +185,7 @@ def _standard(obj: Any, kind: type, what: str) -> OpenHandle:
         "zipfile",
         "tarfile",
         "tempfile",
+        "multiprocessing.connection",
     )
     name, live = "", True
     if builtin:
@@ -197,6 +199,8 @@ def _standard(obj: Any, kind: type, what: str) -> OpenHandle:
                 what = "output" if what == "file" and not obj.closed and not obj.readable() else what
             elif what == "socket":
                 live = obj.fileno() >= 0
+            elif what == "pipe":
+                live = not obj.closed
         except Exception:  # half made, or detached
             live = True
     picklable = kind in ForkingPickler._extra_reducers or _reduces(obj, kind, builtin)  # type: ignore[attr-defined]

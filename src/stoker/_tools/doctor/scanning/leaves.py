@@ -25,7 +25,7 @@ from stoker._tools.doctor.scanning.kinds import OpenHandle, RunningResource
 from stoker._tools.doctor.scanning.maps import Maps
 from stoker._tools.doctor.scanning.paths import WalkNode
 
-PLAIN, BOTH = 2, 6
+HELD, PLAIN, BOTH = 1, 2, 6
 _GENERATORS = (
     np.random.Generator,
     np.random.RandomState,
@@ -134,7 +134,8 @@ class Leaves:
             return self._stub(node, _cannot(kind), PLAIN)
         handle = kinds.opened(obj)
         if handle is not None:
-            if first and handle.live:
+            # A queue has a pipe and its own lock: only what is held besides is shared without one.
+            if first and handle.live and (handle.what != "pipe" or node.ways & HELD):
                 self.handles.append((node, handle))
             if handle.sendable:
                 self.stubs.add(id(obj))

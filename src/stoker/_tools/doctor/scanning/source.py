@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from collections.abc import Iterator
 from typing import Any
@@ -27,6 +28,8 @@ _MAKERS = frozenset(
     {"rand", "randn", "random", "randint", "normal", "uniform", "standard_normal", "integers"}
 )
 _OF_MAKERS = ("np.random", "numpy.random", "torch", "rng", "self.rng")
+_DATASET = re.compile(r"dataset|data_set|\bds\b|inner|base_set|wrapped", re.IGNORECASE)
+"""Names of arguments that are other datasets."""
 _LOOPS = (ast.For, ast.ListComp, ast.DictComp, ast.GeneratorExp)
 _MAPPING = ("mmap", "mmap_mode")
 _WRAPPERS = 4
@@ -52,8 +55,9 @@ def _of_class(dataset: Any, path: str) -> list[Preload]:
     only_indexed = fetch is not None and not any(True for _ in _reads(fetch[0]))
     tree, file, line = init
     found: dict[str, Preload] = {}
+    others = _other_datasets(dataset, tree)
 
-    def note(attribute: str, call: ast.Call, name: str, how: str) -> None:
+    def note(attribute: str, call: ast.expr, name: str, how: str) -> None:
         if attribute:
             at = line + call.lineno - 1
             found.setdefault(attribute, Preload(f"{path}.{attribute}", name, how, at, file, only_indexed))
@@ -62,6 +66,8 @@ def _of_class(dataset: Any, path: str) -> list[Preload]:
         if isinstance(each, _LOOPS):
             for call, name in _reads(each):
                 note(_kept_in(tree, each), call, name, "loop")
+            for taken, name in _samples_of(others, each):
+                note(_kept_in(tree, each), taken, name, "dataset")
     for each in ast.walk(tree):
         if isinstance(each, ast.Assign) and not any(isinstance(part, _LOOPS) for part in ast.walk(each)):
             for call, name in _reads(each.value):
@@ -72,8 +78,47 @@ def _of_class(dataset: Any, path: str) -> list[Preload]:
     return sorted(found.values(), key=lambda each: each.line)
 
 
+def _other_datasets(dataset: Any, tree: ast.AST) -> set[str]:
+    """Names in ``__init__`` of datasets whose samples are read or made when asked for: arguments, and what it makes itself."""
+    function = next((vars(cls)["__init__"] for cls in type(dataset).__mro__ if "__init__" in vars(cls)), None)
+    known = getattr(function, "__globals__", {})
+    found = {
+        argument.arg
+        for each in ast.walk(tree)
+        if isinstance(each, ast.FunctionDef) and each.name == "__init__"
+        for argument in (*each.args.args, *each.args.kwonlyargs)
+        if _DATASET.search(argument.arg)
+    }
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call):
+            made = each.value.func
+            cls = known.get(made.id) if isinstance(made, ast.Name) else None
+            if isinstance(cls, type) and _class_reads(cls):
+                found.add(ast.unparse(each.targets[0]))
+    return found
+
+
+def _class_reads(cls: type) -> bool:
+    """Whether the ``__getitem__`` of a class reads files."""
+    fetch = _source_of(cls, "__getitem__")
+    return fetch is not None and any(True for _ in _reads(fetch[0]))
+
+
+def _samples_of(others: set[str], loop: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+    """Where a loop takes the samples of another dataset: ``inner[index]``, with an index that is no constant."""
+    for each in ast.walk(loop):
+        if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load):
+            name = ast.unparse(each.value)
+            if name in others and not isinstance(each.slice, ast.Constant | ast.Slice):
+                yield each, name
+
+
 def _source(dataset: Any, name: str) -> tuple[ast.AST, str, int] | None:
-    for cls in type(dataset).__mro__:
+    return _source_of(type(dataset), name)
+
+
+def _source_of(kind: type, name: str) -> tuple[ast.AST, str, int] | None:
+    for cls in kind.__mro__:
         if name not in vars(cls):
             continue
         try:

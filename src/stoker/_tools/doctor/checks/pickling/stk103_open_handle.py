@@ -2,10 +2,10 @@
 
 What it finds
 -------------
-Open files, zip and tar archives, h5py files, databases (sqlite3, lmdb, ...), sockets, videos, and PIL images that are
-not decoded yet, by path: on the dataset, in what it holds, on its class. Handles that `__getstate__` drops are found
-too, because a fork does not call it. If workers are spawned, see STK101. Mapped files (`mmap`, `np.memmap`) and files
-in memory are fine: they have no offset that is shared.
+Open files, zip and tar archives, h5py files, databases (sqlite3, lmdb, ...), sockets, pipes, videos, and PIL images that
+are not decoded yet, by path: on the dataset, in what it holds, on its class. Handles that `__getstate__` drops are
+found too, because a fork does not call it. If workers are spawned, see STK101. Mapped files (`mmap`, `np.memmap`) and
+files in memory are fine: they have no offset that is shared. So are queues of multiprocessing, whose pipe has a lock.
 
 Why it hurts
 ------------
@@ -60,9 +60,12 @@ _SHARED = {
     "image": "it is not decoded yet, and workers share the offset of its file",
     "database": "it is one connection, and serves one process",
     "socket": "it is one stream, of which every worker would get some of the answers",
+    "pipe": "it is one stream: workers mix what they write, and take each other's messages",
     "video": "workers share its file and the state of its decoder",
     "output": "what workers write to it is mixed, and written twice what was buffered before the fork",
 }
+_SEVERITIES = {"pipe": "moderate"}
+"""Below high: one that no sample uses does no harm."""
 _OPENERS = {
     "ZipFile": "zipfile.ZipFile({0})",
     "TarFile": "tarfile.open({0})",
@@ -87,7 +90,7 @@ def _found(each: Handle, workers: int) -> Finding:
     more = f" (and {each.count - 1} more like it)" if each.count > 1 else ""
     name = f" on {each.name}" if each.name else ""
     dropped = "; __getstate__ leaves it out, but a fork does not ask it" if each.dropped else ""
-    severity = "low" if each.what == "output" or workers == 1 else "high"
+    severity = "low" if each.what == "output" or workers == 1 else _SEVERITIES.get(each.what, "high")
     return CHECK.finding(
         f"{each.path} ({each.kind}{name}){more} is open and inherited by {counted(workers, 'forked worker')}: "
         f"{_SHARED[each.what]}{dropped}",
@@ -108,6 +111,8 @@ def _found(each: Handle, workers: int) -> Finding:
 def _advice(each: Handle) -> str:
     if each.what == "image":
         return "Keep the path and open the image in __getitem__, or decode it at once with .load()."
+    if each.what == "pipe":
+        return "Use a multiprocessing.Queue, which has a lock, or make a pipe of its own for every worker (worker_init_fn)."
     if each.what == "output":
         return "Open a file of its own in every worker (worker_init_fn), or log: what workers log reaches the main process."
     return "Keep what it takes to open it, set it to None in __init__, and open it at the first __getitem__ of every worker."
@@ -116,7 +121,7 @@ def _advice(each: Handle) -> str:
 def _edit(each: Handle) -> Edit | None:
     """How to open it late, where it is an attribute of the dataset itself."""
     owner, _, attribute = each.path.rpartition(".")
-    if owner != "dataset" or each.what in ("image", "output", "socket") or each.count > 1:
+    if owner != "dataset" or each.what in ("image", "output", "socket", "pipe") or each.count > 1:
         return None
     call = _OPENERS.get(each.kind, 'open({0}, "rb")' if each.what == "file" else "")
     if not call or (each.kind.partition(".")[2] and each.kind not in _OPENERS):

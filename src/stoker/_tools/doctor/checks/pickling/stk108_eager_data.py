@@ -3,7 +3,8 @@
 What it finds
 -------------
 Arrays, tensors and encoded files that the dataset holds in memory: more than a quarter of the memory there is, or more
-than 2 GiB. The limit is 256 MiB if the source shows that `__init__` loads everything and `__getitem__` only indexes it.
+than 2 GiB. The limit is 256 MiB if the source shows that `__init__` loads everything, from files or by taking all samples
+of another dataset, and `__getitem__` only indexes it.
 Paths, mapped files (`np.memmap`, Arrow) and data held by `stoker.share` do not count.
 
 Why it hurts
@@ -121,6 +122,10 @@ def _how(preload: Preload | None) -> str:
     if preload is None:
         return ""
     site = f"{PurePath(preload.file).name}:{preload.line}"
+    if preload.how == "dataset":
+        return (
+            f", all samples of {preload.call} taken in __init__ ({site}) while __getitem__ only indexes them"
+        )
     verb = {"loop": "read in a loop", "whole": "read at once", "made": "made at once"}[preload.how]
     return f", {verb} by {preload.call} in __init__ ({site}) while __getitem__ only indexes it"
 
@@ -133,6 +138,11 @@ def _advice(preload: Preload | None) -> str:
         )
     if preload.how == "loop":
         return f"Keep the paths, and call {preload.call} in __getitem__: workers then read in parallel, and only what is asked for."
+    if preload.how == "dataset":
+        return (
+            f"Keep {preload.call} itself and take its sample in __getitem__: workers then read in parallel. If decoding is the "
+            "cost, stoker.cache(dataset) keeps samples once for all workers."
+        )
     if preload.how == "whole":
         return (
             "Map the file instead of reading it (np.load(path, mmap_mode='r')): only needed pages are read."

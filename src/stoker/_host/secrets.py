@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 HIDDEN = "•••"
 _NAMES = r"(?i:\b[\w.-]{0,40}(?:api[_-]?key|access[_-]?key|secret|token|passw(?:or)?d|credential|authorization)\w{0,20})"
@@ -28,3 +29,20 @@ def masked(text: str) -> str:
 
 def _shown(match: re.Match[str]) -> str:
     return f"{match['name'] or match['scheme'] or match['signed'] or ''}{HIDDEN}"
+
+
+_OPTION = re.compile(
+    r"-{1,2}(?:\w[\w.-]*[-_.])?(?:api[-_]?key|access[-_]?key|secret(?:[-_]?key)?|token|passw(?:or)?d|passphrase|credentials?)",
+    re.IGNORECASE,
+)
+
+
+def masked_words(words: Iterable[str]) -> list[str]:
+    """The same for a command line, where an option and its value are words of their own: ``--api-key VALUE``."""
+    found: list[str] = []
+    secret = False
+    for word in words:
+        hidden = secret and not word.startswith("-")
+        found.append(HIDDEN if hidden else masked(word))
+        secret = _OPTION.fullmatch(word) is not None
+    return found
