@@ -16,6 +16,7 @@ from torch.utils.data import default_collate
 import stoker
 from stoker._runtime.protocol.status_page import COLLATING, EPOCH, INDEX, NO_INDEX, PHASE, ROW, WORDS
 from stoker._runtime.scheduler.row_ranges import row_ranges, share_ranges
+from stoker._runtime.worker import batch_maker
 from stoker._runtime.worker.batch_maker import BatchMaker, StatusView
 from stoker._runtime.worker.rng import dataset_generators, seeding
 from stoker._runtime.worker.stream import Abandoned
@@ -461,4 +462,25 @@ def test_code_of_the_users_has_its_generator_even_where_nothing_is_seeded() -> N
     one.unwatch()
     found = one.make(order([5, 6, 7]), None)
     assert len(set(found)) == 3
+    assert one.make(order([5, 6, 7]), None) == found
+
+
+def test_rows_fetched_in_one_go_have_a_generator_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Asking:
+        def __getitem__(self, index: int) -> tuple[int, int]:
+            first = stoker.generator("torch")
+            assert stoker.generator("torch") is first
+            return first.initial_seed(), stoker.generator("numpy").integers(1 << 60)
+
+    def collated(rows: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], int]:
+        return rows, stoker.generator("torch").initial_seed()
+
+    monkeypatch.setattr(
+        batch_maker, "_clock", lambda: 0
+    )  # every batch is quick, so the second is fetched in one go
+    one = maker(Asking(), inline=True, rng="torch", collate_fn=collated, own_collate=False)
+    one.unwatch()
+    found = one.make(order([5, 6, 7]), None)
+    assert len({*found[0], found[1]}) == 4
+    assert not one._singly
     assert one.make(order([5, 6, 7]), None) == found

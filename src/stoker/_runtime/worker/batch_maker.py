@@ -300,6 +300,7 @@ class BatchMaker:
     def _fetch_plainly(self, indices: Sequence[Any]) -> list[Any]:
         """Fetch quick rows that nobody watches and that draw nothing, as torch does."""
         fetch, left = self._fetcher.bind(), iter(indices)
+        self._sample_rng.in_one_go(left, len(indices))
         try:
             return [fetch(index) for index in left]
         except Exception as error:

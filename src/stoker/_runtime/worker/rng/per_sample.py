@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
+from operator import length_hint
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -36,12 +38,28 @@ class SampleRng:
     replacement of a bad sample. ``pulled`` counts the batches of a stream.
     """
 
-    __slots__ = ("_at", "_made", "_spec", "_worker", "calls", "collating", "here", "order", "pulled", "row")
+    __slots__ = (
+        "_at",
+        "_left",
+        "_made",
+        "_rows",
+        "_spec",
+        "_worker",
+        "calls",
+        "collating",
+        "here",
+        "order",
+        "pulled",
+        "row",
+    )
 
     def __init__(self, spec: WorkerSpec, worker: int, here: Any) -> None:
         self._spec = spec
         self._worker = worker
         self._at: int | None = None
+        self._left: Iterator[Any] | None = None
+        """Rows fetched in one go: the indices that are still to come, of this many rows."""
+        self._rows = 0
         self._made: dict[str, Any] = {}
         self.here = here
         self.order: BatchOrder | None = None
@@ -56,11 +74,11 @@ class SampleRng:
         self.order = order
         self.row = None
         self.collating = False
-        self._at = None
+        self._at = self._left = None
 
     def end(self) -> None:
         """End the order and keep nothing of it."""
-        self.order = None
+        self.order = self._left = None
         if self._made:
             self._made = {}
 
@@ -68,6 +86,10 @@ class SampleRng:
         """Note which row is fetched; None for all rows at once."""
         self.row = _TOGETHER if row is None else row
         self._at = None
+
+    def in_one_go(self, left: Iterator[Any], rows: int) -> None:
+        """Note that nobody will say which row is fetched: the iterator of their indices tells."""
+        self._left, self._rows = left, rows
 
     def at_pull(self, pulled: int) -> None:
         """Note which batch of a stream is pulled; 0 is the opening of the stream."""
@@ -91,6 +113,8 @@ class SampleRng:
             return _COLLATION
         if self._spec.iterable:
             return _TOGETHER
+        if self._left is not None:
+            return self._rows - length_hint(self._left) - 1
         row: int = self.here[ROW] if self.row is None else self.row
         return row if row >= 0 else _TOGETHER
 
