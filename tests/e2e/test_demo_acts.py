@@ -21,11 +21,11 @@ def _stage(folder: Path) -> ActContext:
 
 def test_workers_copy_a_list_and_not_a_shared_one() -> None:
     told: list[float] = []
-    result = memory.measured(30_000, 2, lambda what, share: told.append(share))
+    result = memory.measured(90_000, 2, lambda what, share: told.append(share))
     assert told == sorted(told)
     assert told[-1] == 1.0
     kinds = result["kinds"]
-    assert {each["samples"] for each in kinds.values()} == {30_000}
+    assert {each["samples"] for each in kinds.values()} == {90_000}
     grown = {kind: memory.grown_bytes(each) for kind, each in kinds.items()}
     objects_bytes = kinds["torch"]["objects_bytes"]
     # In random order both workers come to read nearly every page; a shared list is not theirs to copy.
