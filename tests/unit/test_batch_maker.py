@@ -470,7 +470,7 @@ def test_rows_fetched_in_one_go_have_a_generator_each(monkeypatch: pytest.Monkey
         def __getitem__(self, index: int) -> tuple[int, int]:
             first = stoker.generator("torch")
             assert stoker.generator("torch") is first
-            return first.initial_seed(), stoker.generator("numpy").integers(1 << 60)
+            return first.initial_seed(), int(stoker.generator("numpy").integers(1 << 60))
 
     def collated(rows: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], int]:
         return rows, stoker.generator("torch").initial_seed()
