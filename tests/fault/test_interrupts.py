@@ -17,6 +17,7 @@ import torch
 import stoker
 from stoker._receipt import sketch
 from stoker._runtime.executors import thread
+from stoker._runtime.executors.process import launcher
 from stoker._runtime.executors.process.channels import ResultPipe, TaskChannel
 from stoker._runtime.plan import planner as planner_module
 from stoker._runtime.plan.planner import Planner
@@ -28,6 +29,7 @@ from stoker._runtime.transport.arena import Arena
 from stoker._runtime.worker.cpu_meter import CpuMeter
 from stoker._runtime.worker.rng.trainer_generators import TrainerGenerators
 from stoker.errors import Interrupted
+from stoker.testing import holdings
 from tests.fault.rows import Made
 from tests.soak.interrupter import Interrupt, Rehearsal
 
@@ -95,6 +97,25 @@ def test_a_batch_that_is_taken_back_leaves_no_trace(in_order: bool, monkeypatch:
             with pytest.raises(KeyboardInterrupt):
                 next(iterator)
         assert (loader.state_dict(), loader.state_dict(read_ahead=1)) == before
+
+
+@pytest.mark.parametrize("waits", ["for the pid", "to send"])
+def test_an_interrupt_while_the_fork_server_is_waited_for_leaves_nothing(
+    waits: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What multiprocessing opens for a process was open until that process ended, and it printed a traceback."""
+    with loader_of(num_workers=2, multiprocessing_context="forkserver") as loader:
+        assert values(loader) == VALUES
+        gc.collect()
+        before = holdings().descriptors
+        with monkeypatch.context() as patch:
+            name = "await_readable" if waits == "for the pid" else "send_to_child"
+            patch.setattr(launcher, name, once(getattr(launcher, name)))
+            with pytest.raises(KeyboardInterrupt) as caught:
+                iter(loader)
+        assert caught.tb is not None  # which may hold what the start had opened
+        assert not holdings().descriptors - before
+        assert values(loader) == VALUES
 
 
 def test_bad_samples_of_a_batch_that_is_taken_back_are_not_in_the_receipt(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import functools
 import gc
+import io
 import multiprocessing.util
 import os
 import resource
@@ -21,7 +22,16 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import forkserver, popen_fork, process, resource_tracker, spawn
+from multiprocessing import context as mp_context
+from multiprocessing import (
+    forkserver,
+    popen_fork,
+    popen_forkserver,
+    process,
+    reduction,
+    resource_tracker,
+    spawn,
+)
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -62,9 +72,9 @@ def start(
         with _daemons_may_have_children(), _main_stays_out(method):
             if method == "forkserver":
                 if popen is None:
+                    child._Popen = _ServerPopen
                     _ready_server()
-                with interrupts_let_through():  # the server answers when it has imported torch
-                    child.start()
+                child.start()
             else:
                 with interrupts_held_back():
                     child.start()
@@ -148,6 +158,59 @@ class _ForkPopen(popen_fork.Popen):
         return self.poll()
 
 
+class _ServerPopen(popen_forkserver.Popen):
+    """multiprocessing's handle of a process that its fork server forks. Ctrl-C during the start leaves nothing open.
+
+    All that the process needs is sent before its pid is waited for. So if nobody wants it any more, it ends by its lifeline.
+    """
+
+    _fds: list[int]
+
+    def _launch(self, child: Any) -> None:
+        del child._Popen  # must not be pickled with the process object
+        data = packed_for_child(self, spawn.get_preparation_data(child._name), child)
+        self.sentinel, data_fd = forkserver.connect_to_new_process(self._fds)
+        self.finalizer = multiprocessing.util.Finalize(self, _close, (data_fd, self.sentinel))
+        try:
+            send_to_child(data_fd, data)
+            await_readable(self.sentinel)  # the server answers when it has imported torch
+            self.pid = forkserver.read_signed(self.sentinel)
+        except BaseException:
+            self.finalizer()
+            raise
+
+
+def packed_for_child(popen: Any, preparation: dict[str, Any], child: Any) -> memoryview:
+    """Return what a spawned process reads first. The popen collects the descriptors that travel with it."""
+    buffer = io.BytesIO()
+    mp_context.set_spawning_popen(popen)
+    try:
+        reduction.dump(preparation, buffer)
+        reduction.dump(child, buffer)
+    finally:
+        mp_context.set_spawning_popen(None)
+    return buffer.getbuffer()
+
+
+def send_to_child(fd: int, data: memoryview) -> None:
+    """Write all of it to a pipe. Lets Ctrl-C through while nobody reads."""
+    os.set_blocking(fd, False)
+    while data:
+        try:
+            data = data[os.write(fd, data) :]
+        except BlockingIOError:
+            await_readable(fd, writable=True)
+    os.set_blocking(fd, True)
+
+
+def await_readable(fd: int, patience_s: float | None = None, *, writable: bool = False) -> bool:
+    """Wait until there is something to read, or room to write; whether that came in time. Lets Ctrl-C through."""
+    ready = select.poll()
+    ready.register(fd, select.POLLOUT if writable else select.POLLIN)
+    with interrupts_let_through():
+        return bool(ready.poll(None if patience_s is None else patience_s * 1000))
+
+
 def run_as_worker(child: Any, lifeline_fd: int) -> NoReturn:
     """Run a process object in the process that was just forked for it."""
     code = 1
@@ -205,8 +268,9 @@ class _AdoptedPopen(_ForkPopen):
         return self.returncode if self.pid is None else super().wait(timeout)
 
 
-def _close(fd: int) -> None:
-    os.close(fd)
+def _close(*fds: int) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def _ready_server() -> None:

@@ -7,16 +7,13 @@ template when it is unfit or gone, or when the pool has one worker. Then each wo
 from __future__ import annotations
 
 import functools
-import io
 import logging
 import os
-import select
 import socket
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from multiprocessing import context as mp_context
-from multiprocessing import forkserver, popen_forkserver, reduction, spawn, util
+from multiprocessing import forkserver, popen_forkserver, spawn, util
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -237,8 +234,7 @@ class _TemplateHandle:
             pid = forkserver.read_signed(status_fd)
             if pid < 0:
                 raise OSError(-pid, os.strerror(-pid))
-            with open(data_fd, "wb", closefd=False) as pipe:
-                pipe.write(data)
+            launcher.send_to_child(data_fd, data)
         except BaseException as error:
             os.close(status_fd)
             os.close(data_fd)
@@ -263,11 +259,7 @@ class _TemplateHandle:
         self._process = None
 
     def _await(self, fd: int, patience_s: float) -> None:
-        ready = select.poll()
-        ready.register(fd, select.POLLIN)
-        with interrupts_let_through():
-            ready_in_time = ready.poll(patience_s * 1000)
-        if not ready_in_time:
+        if not launcher.await_readable(fd, patience_s):
             raise _TemplateGone(f"the template process did not answer within {patience_s:.0f} s")
 
 
@@ -281,15 +273,9 @@ class _TemplatePopen(popen_forkserver.Popen):
 
     def _launch(self, child: Any) -> None:
         del child._Popen  # must not be pickled with the process object
-        buffer = io.BytesIO()
-        mp_context.set_spawning_popen(self)
-        try:
-            reduction.dump(_preparation(child._name), buffer)
-            reduction.dump(child, buffer)
-        finally:
-            mp_context.set_spawning_popen(None)
+        data = launcher.packed_for_child(self, _preparation(child._name), child)
         assert self._origin is not None
-        self.pid, self.sentinel, parent_fd = self._origin.fork(self._fds, buffer.getbuffer())
+        self.pid, self.sentinel, parent_fd = self._origin.fork(self._fds, data)
         self._origin = None
         self.finalizer = util.Finalize(self, _close_both, (parent_fd, self.sentinel))
 
