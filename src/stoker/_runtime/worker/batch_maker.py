@@ -126,9 +126,8 @@ class BatchMaker:
         """Nobody asks which row is being made. Where nothing is seeded either, rows are fetched in one go."""
         self._plain = not self.seeder.seeds and not self._tells
         self._bare = not self.seeder.draws and self.spec.auto_collation
-        self._singly = (
-            not self._bare
-        )  # looking up plain values is quick; if it is not, the first batch shows it
+        # Looking up plain values is quick; if it is not, the first batch shows it.
+        self._singly = not self._bare
 
     def close(self) -> None:
         """End the fetch threads. A worker process need not call it: its threads end with it. Idempotent."""
@@ -141,18 +140,13 @@ class BatchMaker:
             self._stream.resume_at(resume)
 
     def measured(self, began_ns: int) -> tuple[int, int, int]:
-        """Return (when the rows were fetched, slowest row, its duration) of the task that began at ``began_ns``.
-
-        (0, -1, 0) means that it was not measured.
-        """
+        """When the rows of the task that began then were fetched, the slowest, its duration; (0, -1, 0): it was not measured."""
         if self._fetched_ns < began_ns:  # it failed earlier, and the times are of another task
             return 0, -1, 0
         return self._fetched_ns, self._slow_row, self._slow_ns
 
     def make(self, order: BatchOrder, slot: SlotMemory | None) -> Any:
-        """Return the batch of a whole ticket, in an Envelope if there are facts for the parent. Tensors are stacked in ``slot`` if
-        given.
-        """
+        """Return the batch of a whole ticket, in an Envelope if the parent needs facts of it. ``slot`` is where tensors are stacked."""
         if self._bare:
             return self._make_barely(order)
         if not self._tells:
