@@ -146,7 +146,7 @@ class BatchMaker:
         return self._fetched_ns, self._slow_row, self._slow_ns
 
     def make(self, order: BatchOrder, slot: SlotMemory | None) -> Any:
-        """Return the batch of a whole ticket, in an Envelope if the parent needs facts of it. ``slot`` is where tensors are stacked."""
+        """Return the batch of a whole ticket, in an Envelope if there are facts for the parent. Tensors are stacked in ``slot``."""
         if self._bare:
             return self._make_barely(order)
         if not self._tells:
