@@ -183,13 +183,53 @@ def test_as_an_error_it_leaves_the_iterator_usable(
 
 @pytest.mark.parametrize("options", LOCAL)
 def test_a_hang_in_collation(options: dict[str, Any], gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread may hold up earlier batches, too: the first ones are collated on one thread at a time."""
     loader = loader_of(Rows(nothing), collate_fn=WaitingCollation(gate.path), **options)
     iterator, rows = started(loader, monkeypatch)
-    with stalls(lambda message: gate.open()) as said:
+    with stalls(lambda message: gate.open() if "in wait_at_the_gate" in message else None, batch=0) as said:
         rows += rest_of(iterator)
     assert rows == list(range(100))
-    assert "has been on the collation of batch 5 of dataset indices [50, 51, 52, 53, " in said[0]
-    assert "in wait_at_the_gate" in said[0]
+    assert "has been on the collation of batch 5 of dataset indices [50, 51, 52, 53, " in said[-1]
+
+
+class Overtaken(Dataset[int]):
+    """Row 43 is ready when a later batch is being collated."""
+
+    def __init__(self, collated: threading.Event) -> None:
+        self.collated = collated
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> int:
+        if index == 43:
+            self.collated.wait()
+        return index
+
+
+def test_a_collation_held_up_by_another_threads_tells_that_ones_stack(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first batches are collated on one thread at a time."""
+    collated, waiting = threading.Event(), WaitingCollation(gate.path)
+
+    def collate(samples: list[int]) -> Any:
+        if 53 in samples:
+            collated.set()
+        return waiting(samples)
+
+    iterator, rows = started(loader_of(Overtaken(collated), collate_fn=collate, **THREAD), monkeypatch)
+    with stalls(lambda message: gate.open() if "collate_fn, which" in message else None, batch=4) as said:
+        rows += rest_of(iterator)
+    assert rows == list(range(100))
+    found = re.search(
+        r"worker thread ([01]) has been on the collation of batch 4 .*\n *"
+        r"\(waits until worker thread ([01]) leaves collate_fn, which runs on one thread at a time\)\n",
+        said[-1],
+    )
+    assert found, said
+    assert found[1] != found[2]
+    assert "in wait_at_the_gate" in said[-1][found.end() :]
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver"])

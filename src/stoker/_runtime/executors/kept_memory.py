@@ -20,6 +20,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,11 @@ class KeptMemory:
             self._turn.acquire()
             self._holder = threading.get_ident()
         return self._collate_fn(samples)
+
+    def awaited_by(self, thread: int | None, frame: FrameType) -> int | None:
+        """The thread in ``collate_fn`` that this one, whose innermost frame this is, waits for; None if it does not wait."""
+        holder = self._holder
+        return holder if frame.f_code is KeptMemory.__call__.__code__ and holder != thread else None
 
     def release(self) -> None:
         """The batch was settled, or there is none: let the next thread collate. Idempotent."""

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from queue import Empty, SimpleQueue
+from types import FrameType
 from typing import Any
 
 from torch.utils.data import default_collate, default_convert
@@ -189,14 +190,15 @@ class ThreadExecutor:
     def stack(self, worker: int) -> list[str]:
         handle = self._handles.get(worker)
         frame = sys._current_frames().get(handle.ident or -1) if handle is not None else None
-        if frame is None:
+        if handle is None or frame is None:
             return ["(its thread has ended)"]
-        users: list[str] = []
-        for each in reversed(traceback.extract_stack(frame)):
-            if users and is_stoker(each.filename):  # from here on, frames are always the same
-                break
-            users.append(f'File "{each.filename}", line {each.lineno} in {each.name}')
-        return users
+        holder = None if self._kept_memory is None else self._kept_memory.awaited_by(handle.ident, frame)
+        if holder is None:
+            return _users_frames(frame)
+        (other,) = [number for number, each in list(self._handles.items()) if each.ident == holder]
+        waits = f"(waits until worker thread {other} leaves collate_fn, which runs on one thread at a time)"
+        inside = sys._current_frames().get(holder)
+        return [waits] if inside is None else [waits, *_users_frames(inside)]
 
     def dismiss(self, epoch: int) -> None:
         return None
@@ -333,3 +335,13 @@ def _page() -> StatusPage | None:
     with suppress(OSError):
         return StatusPage.create()
     return None
+
+
+def _users_frames(frame: FrameType) -> list[str]:
+    """The frames of the user's own code, the innermost first."""
+    users: list[str] = []
+    for each in reversed(traceback.extract_stack(frame)):
+        if users and is_stoker(each.filename):  # from here on, frames are always the same
+            break
+        users.append(f'File "{each.filename}", line {each.lineno} in {each.name}')
+    return users
