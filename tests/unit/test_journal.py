@@ -34,6 +34,20 @@ def test_lines_are_put_together(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_line_without_one_of_the_columns_has_zeros_in_it(place: int, tmp_path: Path) -> None:
+    """An earlier version wrote it, or it is damaged. All columns of a record have one length."""
+    file = Journal(tmp_path / "run.jsonl")
+    lines = [record(0, 1), record(2)]
+    lines[place].loaders[0].steps["rows"] = [8] * (2 - place)
+    del lines[1 - place].loaders[0].steps["rows"]
+    for each in lines:
+        file.append(each)
+    found = journal.read(file.path).loaders[0].steps
+    assert found["seq"] == [0, 1, 2]
+    assert found["rows"] == [[8, 8, 0], [0, 0, 8]][place]
+
+
 @pytest.mark.parametrize("left", [1, 100, -2])
 def test_the_line_that_a_death_cut_off_is_left_out(tmp_path: Path, left: int) -> None:
     path = tmp_path / "run.jsonl"

@@ -18,6 +18,7 @@ from typing import Any
 
 from stoker._host import bounded_file, bounded_json
 from stoker._host.private_files import FileIdentity, followed, identity, open_append, open_stream, replacing
+from stoker._record.merge_loaders import joined_steps
 from stoker._record.schema import CALL_MOMENTS, FORMAT, MOMENTS, LoaderRecord, Run, RunRecord, dumps
 from stoker.errors import RecordError
 
@@ -218,13 +219,5 @@ def _prepend(loader: LoaderRecord, earlier: list[LoaderRecord]) -> None:
     if not earlier:
         return
     loader.steps_dropped += sum(each.steps_dropped for each in earlier)
-    parts = [each.steps for each in (*earlier, loader) if each.steps]
-    if not parts:
-        return
-    columns = {name: [value for part in parts for value in part.get(name, ())] for name in parts[0]}
-    rows = len(next(iter(columns.values())))
-    if rows > KEPT_ROWS:
-        half = KEPT_ROWS // 2
-        loader.steps_dropped += rows - KEPT_ROWS
-        columns = {name: [*values[:half], *values[-half:]] for name, values in columns.items()}
-    loader.steps = columns
+    loader.steps, dropped = joined_steps([each.steps for each in (*earlier, loader)], KEPT_ROWS)
+    loader.steps_dropped += dropped

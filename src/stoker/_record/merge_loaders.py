@@ -145,14 +145,22 @@ def _pair(first: Period, second: Period | None = None) -> Period:
 
 
 def _join_steps(first: LoaderRecord, group: Sequence[LoaderRecord]) -> None:
-    """The first rows of all and the last ones."""
-    tables = [each.steps for each in group if each.steps]
-    if not tables:
-        return
-    columns = {name: [value for table in tables for value in table.get(name, ())] for name in tables[0]}
-    rows = len(next(iter(columns.values())))
-    if rows > _MOST_ROWS:
-        half = _MOST_ROWS // 2
-        first.steps_dropped += rows - _MOST_ROWS
+    first.steps, dropped = joined_steps([each.steps for each in group], _MOST_ROWS)
+    first.steps_dropped += dropped
+
+
+def joined_steps(tables: Iterable[dict[str, list[int]]], most: int) -> tuple[dict[str, list[int]], int]:
+    """Return tables of steps as one: its first rows and its last ones, ``most`` in all; and how many rows were left out.
+
+    A column that a table does not have is 0 in all of its rows.
+    """
+    filled = [(table, len(next(iter(table.values())))) for table in tables if table]
+    columns: dict[str, list[int]] = {name: [] for table, _ in filled for name in table}
+    for table, rows in filled:
+        for name, column in columns.items():
+            column += table.get(name) or [0] * rows
+    left_out = max(0, sum(rows for _, rows in filled) - most)
+    if left_out:
+        half = most // 2
         columns = {name: [*column[:half], *column[-half:]] for name, column in columns.items()}
-    first.steps = columns
+    return columns, left_out

@@ -104,6 +104,16 @@ def test_stragglers_hold_up_the_line_unless_order_is_free() -> None:
     assert deep.stall == pytest.approx(0.0, abs=0.005)
 
 
+def test_a_burst_of_millions_is_replayed_as_one_of_the_same_time_for_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("stoker._runtime.simulation.replay._MOST_BURST", 16)
+    work = computing(2)
+    within = replay(work, Demand(16 * 5 * MS, burst=16), workers=2, window=64, cpus=2)
+    beyond = replay(work, Demand(12_000_000 * 5 * MS, burst=12_000_000), workers=2, window=64, cpus=2)
+    assert beyond == within
+
+
 def test_a_burst_needs_batches_that_are_there() -> None:
     demand = Demand(40 * MS, burst=4)
     shallow = replay(sleeping(10), demand, workers=1, window=1, cpus=2)

@@ -28,6 +28,9 @@ TORCH_SEND_NS = 300_000
 file for each tensor, a descriptor, and two more threads. Large batches need more.
 """
 
+_MOST_BURST = 256
+"""Batches that a simulated step takes at once. A damaged tuning may say millions."""
+
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
@@ -68,6 +71,7 @@ def replay(
 
     Raises ValueError if ``work`` has no batch.
     """
+    demand = _bounded(demand)
     if not work.batch_ns or len(work.batch_ns) != len(work.cpu_ns):
         raise ValueError("nothing to replay: no batch times")
     if workers < 1 or not executor_kind(executor).workers:
@@ -134,6 +138,16 @@ def replay_setting(
         executor=setting.executor,
         bound=not ours,
         deepest=DEEPEN_LIMIT * setting.workers if ours and setting.prefetch is None and not window else 0,
+    )
+
+
+def _bounded(demand: Demand) -> Demand:
+    """The same time for a batch, in steps that can be simulated: a whole step at least has to be."""
+    if demand.burst <= _MOST_BURST:
+        return demand
+    share = _MOST_BURST / demand.burst
+    return dataclasses.replace(
+        demand, step_ns=int(demand.step_ns * share), cpu_ns=int(demand.cpu_ns * share), burst=_MOST_BURST
     )
 
 
