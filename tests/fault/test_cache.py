@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import random
@@ -21,6 +22,7 @@ import torch
 from torch.utils.data import Dataset
 
 import stoker
+from benchmarks import cache_kills
 from stoker._runtime.cache.counters import counters
 from stoker._runtime.cache.storage import store as store_module
 from stoker._runtime.cache.storage.attaching import StoreHandle, StorePlan
@@ -135,6 +137,47 @@ def test_a_thousand_writers_killed_at_any_time_leave_no_wrong_sample() -> None:
         [sys.executable, "-c", script], env={**os.environ, **one_thread}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("place", cache_kills.PLACES)
+def test_writers_killed_at_any_line_of_the_cache_leave_no_wrong_sample_and_no_file(place: str) -> None:
+    """From the opening of the store to the word of the index; the benchmark of the same name kills 1,000 and more."""
+    command = [sys.executable, "-m", "benchmarks.cache_kills", "--kills", "60", "--only", place]
+    one_thread = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command,
+        env={**os.environ, **one_thread},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 0 wrong, 0 locked, 0 left over" in done.stdout
+
+
+def test_what_killed_processes_left_beside_a_store_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was to become a store, and a lock. What another process holds, and what is not ours, stays."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    tmp_path.chmod(0o700)
+    path = filled(tmp_path)
+    locks = tmp_path / "stoker"
+    unfinished, other = (
+        path.with_name(f".{path.name}.0123456789abcdef"),
+        path.with_name(".other.samples.0123"),
+    )
+    held, left = locks / "cache-held.lock", locks / "cache-left.lock"
+    for each in (unfinished, other, held, left):
+        each.touch()
+    with held.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        handle, store = reopened(tmp_path)
+        assert read(store) == SLOTS
+        handle.open().close()
+    assert sorted(each.name for each in path.parent.iterdir()) == [other.name, path.name]
+    assert [each.name for each in locks.iterdir()] == [held.name]
 
 
 def test_a_full_disk_ends_the_filling_with_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

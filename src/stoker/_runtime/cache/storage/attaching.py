@@ -113,6 +113,7 @@ def _open_file(plan: StorePlan, folder: Path) -> Store:
     folder = backings.private_folder(folder)
     path = backings.file_in(folder, plan.label)
     with _alone(plan.token):
+        backings.remove_unfinished(path)
         found = backings.open_file(path)
         if found is not None:
             says = read_header(found.fd)
@@ -168,11 +169,27 @@ def _alone(token: str) -> Iterator[None]:
             raise TimeoutError(f"{path} is held by a process that does not go on")
         time.sleep(_PAUSE_S)
     try:
+        _remove_left(path)
         yield
     finally:
         with suppress(OSError):
             os.unlink(path)
         os.close(fd)
+
+
+def _remove_left(own: Path) -> None:
+    """Remove locks that killed processes left. One that somebody holds stays; one that somebody just opened is made again there."""
+    for path in own.parent.glob("cache-*.lock"):
+        if path == own:
+            continue
+        with suppress(OSError):
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_at(path, fd):
+                    os.unlink(path)
+            finally:
+                os.close(fd)
 
 
 def _is_at(path: Path, fd: int) -> bool:

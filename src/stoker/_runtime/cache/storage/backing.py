@@ -139,7 +139,7 @@ def open_file(path: Path) -> Backing | None:
 @contextmanager
 def new_file(path: Path) -> Iterator[Backing]:
     """Create a file that takes the place of ``path`` when the block ends well, and vanishes otherwise."""
-    fresh = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}")
+    fresh = path.with_name(_unfinished(path) + secrets.token_hex(8))
     fd = os.open(fresh, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     backing = Backing(fd, str(path), path)
     try:
@@ -150,6 +150,20 @@ def new_file(path: Path) -> Iterator[Backing]:
         with suppress(OSError):
             fresh.unlink()
         raise
+
+
+def _unfinished(path: Path) -> str:
+    """How the name of a file begins that is not whole yet."""
+    return f".{path.name[:100]}."
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what killed processes left of files that were to take this place. Called with the lock of the store."""
+    prefix = _unfinished(path)
+    for each in path.parent.iterdir():
+        if each.name.startswith(prefix):
+            with suppress(OSError):
+                each.unlink()
 
 
 def boot_number() -> int:
