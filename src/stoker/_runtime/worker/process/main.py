@@ -108,6 +108,7 @@ def run(boot: WorkerBoot) -> None:
     sender = log_forwarding.NoteSender(note_socket, boot.worker, page.control)
     log_forwarding.forward(sender, boot.levels)
     process_setup.single_thread()
+    process_setup.keep_heap()
     process_setup.forget_default_device()
     collation.install()
     channel = socket.socket(fileno=boot.task_fd)
