@@ -94,10 +94,10 @@ class Pictures(Dataset[Any]):
 
 
 class Decoded(Dataset[Any]):
-    """The transforms alone: one decoded picture in memory."""
+    """The transforms alone: decoded pictures that lie in memory, used in turn."""
 
-    def __init__(self, picture: np.ndarray[Any, Any], count: int, transform: Any) -> None:
-        self.picture = picture
+    def __init__(self, pictures: list[np.ndarray[Any, Any]], count: int, transform: Any) -> None:
+        self.pictures = pictures
         self.count = count
         self.transform = transform
 
@@ -105,7 +105,7 @@ class Decoded(Dataset[Any]):
         return self.count
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        return self.transform(self.picture), index
+        return self.transform(self.pictures[index % len(self.pictures)]), index
 
 
 class Plain(Dataset[Any]):
@@ -175,21 +175,27 @@ def whole(folder: Path, count: int, epochs: int) -> None:
 
 
 def decoder(folder: Path, count: int, epochs: int) -> None:
-    """The decoder's output kept, crop and flip anew."""
+    """The decoder's output kept, crop and flip anew.
+
+    The transforms alone run over decoded pictures in memory, as the cache has them. Over one picture they are faster, because
+    it stays in the core's own cache (0.56 MB): no data set of this size does, so that row has no bound.
+    """
     transform = Compose([RandomCrop(), RandomFlip(), ToTensor()])
     pictures = Pictures(folder, count, load, transform)
     torch_loader = theirs(pictures)
     kept = Pictures(folder, count, stoker.cached(load, count * 600_000), transform)
     cut = stoker.cache(Pictures(folder, count, load, transform), count * 600_000, before="transform")
-    alone = Decoded(load(pictures.samples[0][0]), count, transform)
-    loaders = [ours(kept), ours(cut), ours(alone), torch_loader]
+    in_memory = [load(path) for path, _ in pictures.samples]
+    alone = ours(Decoded(in_memory, count, transform))
+    one = ours(Decoded(in_memory[:1], count, transform))
+    loaders = [ours(kept), ours(cut), alone, one, torch_loader]
     for each in loaders:
         rate(each)
-    by_function, by_cut, alone_rate, torch_rate = alternate(epochs, *loaders)
-    show("JPEG decode kept (cached), crop and flip anew, against torch", by_function / torch_rate, ">= 3")
-    show("the same, against the transforms alone", by_function / alone_rate, ">= 0.9")
-    show('JPEG decode kept (before="transform"), against torch', by_cut / torch_rate, ">= 3")
-    show("the same, against the transforms alone", by_cut / alone_rate, ">= 0.9")
+    by_function, by_cut, alone_rate, one_rate, torch_rate = alternate(epochs, *loaders)
+    for name, found in (("cached", by_function), ('before="transform"', by_cut)):
+        show(f"JPEG decode kept ({name}), crop and flip anew, against torch", found / torch_rate, ">= 3")
+        show("  against the transforms alone, over pictures in memory", found / alone_rate, ">= 0.9")
+        show("  against the transforms alone, over one picture", found / one_rate, "")
 
 
 def hit() -> None:

@@ -10,11 +10,14 @@ from random import Random
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 
+from stoker._runtime.cache.dataset import CachedDataset, CacheFacts, identity_of_cut, tag_of
+from stoker._runtime.cache.identity import of_dataset
 from stoker._runtime.cache.storage import attaching, backing, sample_codec
 from stoker._runtime.cache.storage import store as store_module
-from stoker._runtime.cache.storage.attaching import StorePlan
+from stoker._runtime.cache.storage.attaching import StoreHandle, StorePlan
 from stoker._runtime.cache.storage.store import HEADER_BYTES, EntryKey, Store, data_start
 from tests.fuzz import mutation
 from tests.fuzz.format import Format
@@ -88,4 +91,85 @@ def _mutate(dice: Random, data: bytes) -> bytes:
     return data[:start] + mutation.any_bytes(dice, data[start:])
 
 
-FORMATS = (Format("cache-store", _seeds, _read, (OSError,), _mutate, weight=2),)
+class _Rows:
+    """Samples with files of their own, and a transform to cut at. None is pickled: the guard tells of what is unpickled."""
+
+    def __init__(self) -> None:
+        self.samples = [(str(_ROOT / name), place) for place, name in enumerate(_FILES)]
+        self.transform = _double
+
+    def __len__(self) -> int:
+        return _SLOTS
+
+    def __getitem__(self, index: int) -> Any:
+        path, place = self.samples[index]
+        x = self.transform(torch.arange(10 + place))
+        return {"x": x, "path": path, "place": place, "ones": np.ones(5 + place)}
+
+
+def _double(value: torch.Tensor) -> torch.Tensor:
+    return value * 2
+
+
+_ROOT = Path(__file__).parents[3]
+_FILES = ("README.md", "CHANGELOG.md", "SECURITY.md", "ARCHITECTURE.md")
+_BEFORE = (None, "transform")
+
+
+def _made(folder: Path, before: str | None) -> CachedDataset:
+    """As ``stoker.cache`` makes it, without the proof, which forks."""
+    found = of_dataset(_Rows())
+    steps = None if before is None else 0
+    identity = identity_of_cut(found.whole(), before, steps)
+    handle = StoreHandle(
+        StorePlan("cd" * 12, _SLOTS, 1 << 20, identity, str(folder / "cache"), before or "whole")
+    )
+    facts = CacheFacts(
+        _SLOTS, found.whole(), tag_of(identity), found.parts, frozenset(), before, steps, 0.0, {}
+    )
+    return CachedDataset(_Rows(), handle, facts)
+
+
+def _sample_seeds() -> list[bytes]:
+    """A file with whole samples, and one with those that are cut at the transform. The first byte says which."""
+    made = []
+    with tempfile.TemporaryDirectory() as name, mock.patch.dict(os.environ, {"XDG_RUNTIME_DIR": name}):
+        for place, before in enumerate(_BEFORE):
+            cached = _made(Path(name), before)
+            for index in range(_SLOTS):
+                cached[index]
+            cached._handle.open().close()
+            made.append(bytes([place]) + backing.file_in(Path(name, "cache"), before or "whole").read_bytes())
+    return made
+
+
+def _fetch(data: bytes, folder: Path) -> None:
+    """Fetch samples of a dataset whose file was damaged: each is the one that the dataset makes."""
+    before = _BEFORE[data[0] % 2] if data else None
+    place = folder / "cache"
+    place.mkdir(mode=0o700)
+    path = backing.file_in(place, before or "whole")
+    path.write_bytes(data[1:])
+    path.chmod(0o600)
+    plain = _Rows()
+    with mock.patch.dict(os.environ, {"XDG_RUNTIME_DIR": str(folder)}):
+        cached = _made(folder, before)
+        store = cached._handle.open()
+    try:
+        store._boot += 1
+        for index in (*range(_SLOTS), *range(_SLOTS)):
+            for fetch in (cached.__getitem__, cached.bind_views()):
+                if sample_codec.encode(fetch(index))[:2] != sample_codec.encode(plain[index])[:2]:
+                    raise AssertionError(f"sample {index} is another one")
+    finally:
+        store.close()
+
+
+def _mutate_samples(dice: Random, data: bytes) -> bytes:
+    return data[:1] + _mutate(dice, data[1:])
+
+
+FORMATS = (
+    Format("cache-store", _seeds, _read, (OSError,), _mutate, weight=2),
+    Format("cache-samples", _sample_seeds, _fetch, (OSError,), _mutate_samples, weight=2),
+)

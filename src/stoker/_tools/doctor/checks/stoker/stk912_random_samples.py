@@ -3,7 +3,7 @@
 What it finds
 -------------
 `stoker.cache` made a few samples in two processes under two seeds, and they differ or draw random numbers. Or a function under
-`stoker.cached` drew.
+`stoker.cached` drew, or its first results differ: every process makes those twice.
 
 Why it hurts
 ------------

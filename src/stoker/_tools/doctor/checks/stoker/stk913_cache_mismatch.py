@@ -2,7 +2,7 @@
 
 What it finds
 -------------
-`verify=` made a sample again that `stoker.cache` had kept, and the two differ.
+`verify=` made a sample again that `stoker.cache` had kept, or a result that `stoker.cached` had kept, and the two differ.
 
 Why it hurts
 ------------
