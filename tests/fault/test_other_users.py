@@ -15,10 +15,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from multiprocessing import forkserver, process
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
+import torch
+from torch.utils.data import Dataset
 
 import stoker
 from stoker._host import private_files
@@ -358,6 +361,77 @@ def test_a_cache_does_not_attach_to_the_memory_of_another_user(hinted: bool) -> 
         pid, fd = answer()
         assert os.path.exists(f"/proc/{pid}/fd/{fd}")
         assert backing.find_memory(token, (pid, fd) if hinted else None) is None
+
+
+class Numbers(Dataset[Any]):
+    """Samples that two users could keep under one name."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((10,), index)
+
+
+def _entries(**kept: Any) -> int:
+    """How many samples a cache finds that were kept before; then it keeps all, and stays open."""
+    cached = stoker.cache(Numbers(), "4MiB", **kept)
+    _kept.append(SimpleNamespace(cached=cached, close=cached._handle.open().close))
+    found: int = cached.cache_info()["entries"]
+    for index in range(40):
+        cached[index]
+    return found
+
+
+@pytest.mark.parametrize("where", ["name", "path"])
+def test_nobody_else_reaches_a_cache_that_workers_fill(where: str, temporary: Path) -> None:
+    """Neither the memory, nor the file, nor the lock of its creation."""
+    kept: Any = {"name": "common"} if where == "name" else {"path": temporary / "kept"}
+    cached = stoker.cache(Numbers(), "4MiB", **kept)
+    with closing(stoker.DataLoader(cached, batch_size=4, num_workers=2, persistent_workers=True)) as made:
+        assert len(list(made)) == 10
+        pids = [os.getpid(), *(each.pid for each in psutil.Process().children(recursive=True))]
+        held = {f"/proc/{pid}/fd/{number}" for pid in pids for number in os.listdir(f"/proc/{pid}/fd")}
+        assert where == "path" or any(
+            "stoker-cache-" in os.readlink(each) for each in held if os.path.lexists(each)
+        )
+        assert opened_by_other(*sorted(held), *everything_in(temporary)) == []
+    assert cached.cache_info()["entries"] == 40
+
+
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+def test_two_users_of_one_name_have_a_store_each(first: str, temporary: Path) -> None:
+    """The name, the dataset and the versions are the same, so both look for the same memory."""
+    try:
+        if first == "ours":
+            assert _entries(name="common") == 0
+            assert as_other(lambda: _entries(name="common")) == 0
+            assert _entries(name="common") == 40
+        else:
+            with acting(lambda: _entries(name="common"), until_told=True) as answer:
+                assert answer() == 0
+                assert _entries(name="common") == 0
+    finally:
+        while _kept:
+            _kept.pop().close()
+
+
+def test_a_cache_on_a_disk_is_not_opened_for_another_user(temporary: Path) -> None:
+    folder = temporary / "kept"
+    try:
+        assert _entries(path=folder) == 0
+
+        def opens() -> str:
+            try:
+                _entries(path=folder)
+            except PermissionError as error:
+                return str(error)
+            return "opened"
+
+        assert "this folder belongs to another user" in as_other(opens)
+    finally:
+        while _kept:
+            _kept.pop().close()
 
 
 # The socket of a Ray node's host
