@@ -20,6 +20,7 @@ from stoker.cli.command.exit_status import (
     seconds,
     tidy_ends,
 )
+from stoker.cli.command.patch_output import put_patches
 from stoker.cli.command.script_command import CONTEXT
 from stoker.cli.completion import files
 
@@ -75,7 +76,9 @@ def command(
             if output is not None and not found.failed:
                 _page(found, output)
             if fix or write:
-                _fix(found, write)
+                put_patches(
+                    "advise", found.patches, found.refused, write=write, again="--write makes the change."
+                )
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     sys.exit(_NOTHING if found.failed else 0)
@@ -103,23 +106,3 @@ def _page(found: Advice, output: Path) -> None:
         record = Path(folder) / "run.stoker.json"
         journal.write(found.record, record)
         output_file.write([record], output_file.form_of(output) or "html", output)
-
-
-def _fix(found: Advice, write: bool) -> None:
-    """The patch to standard output, all else to standard error."""
-    from stoker._tools.doctor.patches.fixes import FixError
-
-    for each in found.refused:
-        say(f"Left to you: {each.edit} ({each.reason})")
-    for patch in found.patches:
-        click.echo(patch.diff(), nl=False)
-        if write:
-            try:
-                patch.write()
-            except FixError as error:
-                refuse("advise", error)
-            click.echo(f"Changed {patch.file}", err=True)
-    if not found.patches:
-        click.echo("Nothing to change in a file.", err=True)
-    elif not write:
-        click.echo("Nothing was written: --write makes the change.", err=True)

@@ -22,6 +22,7 @@ from stoker.cli.command.exit_status import (
     seconds,
     tidy_ends,
 )
+from stoker.cli.command.patch_output import put_patches
 from stoker.cli.command.progress import has_bar, progress
 from stoker.cli.completion import codes, files
 
@@ -34,7 +35,6 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _BISECTION_S = 300.0
 """For all trials of --bisect, unless --time-limit says otherwise."""
 _FOUND = 1
-_LONGEST_EDIT = 100
 Progress = Callable[[str, int, int], None]
 
 
@@ -252,27 +252,12 @@ def _rendered(diagnosis: Diagnosis, target: str | None, form: str, verbose: bool
 def _fix(diagnosis: Diagnosis, target: str, write: bool, least: str) -> None:
     """The patch to standard output, all else to standard error: the one can be piped into ``git apply``."""
     from stoker._tools.doctor.forms.screen import headline
-    from stoker._tools.doctor.patches.fixes import FixError, fixes
+    from stoker._tools.doctor.patches.fixes import fixes
 
     found = fixes(diagnosis, least)
     say(f"{diagnosis.subject}: {headline(diagnosis)}")
-    for each in found.refused:
-        edit = " ".join(str(each.edit).split())
-        edit = edit if len(edit) <= _LONGEST_EDIT else edit[:_LONGEST_EDIT] + "…"
-        say(f"{each.code} is left to you: {edit} ({each.reason})")
-    for patch in found.patches:
-        click.echo(patch.diff(), nl=False)  # bytes: in the file's encoding, not the terminal's
-        if not write:
-            continue
-        try:
-            patch.write()
-        except FixError as error:
-            refuse("doctor", error)
-        click.echo(f"Changed {patch.file}: {', '.join(patch.made)}", err=True)
-    if not found.patches:
-        click.echo("Nothing to change in a file.", err=True)
-    elif not write:
-        click.echo(f"Nothing was written. To write it: stoker doctor {target} --fix --write", err=True)
+    again = f"To write it: stoker doctor {target} --fix --write"
+    put_patches("doctor", found.patches, found.refused, write=write, again=again)
 
 
 def _bisect(target: str, form: str, output: Path | None, options: dict[str, Any]) -> int:

@@ -12,13 +12,12 @@ from stoker.cli.command.exit_status import (
     INTERRUPTED,
     deliver,
     refusals,
-    refuse,
     require,
     require_new,
-    say,
     seconds,
     tidy_ends,
 )
+from stoker.cli.command.patch_output import put_patches
 from stoker.cli.command.progress import progress
 from stoker.cli.command.tune_options import about_the_run, run_arguments
 from stoker.cli.completion import files
@@ -187,7 +186,7 @@ def _tell(tuning: Tuning, target: str | None, as_json: bool, aside: bool) -> Non
 
 def _fix(tuning: Tuning, write: bool) -> None:
     """The patch to standard output, all else to standard error: the one can be piped into ``git apply``."""
-    from stoker._tools.doctor.patches.fixes import FixError, patch_of
+    from stoker._tools.doctor.patches.fixes import patch_of
     from stoker._tools.doctor.patches.patch import RefusedEdit, WantedEdit
 
     if tuning.failure or not tuning.measured:
@@ -202,7 +201,7 @@ def _fix(tuning: Tuning, write: bool) -> None:
     patch = None
     if wanted and tuning.file is None:
         refused += [
-            RefusedEdit("tune", each.edit, "nobody knows in which file the loader is made") for each in wanted
+            RefusedEdit("tune", each.edit, "the file that makes the loader is unknown") for each in wanted
         ]
     elif wanted and tuning.file is not None:
         patch, not_made = patch_of(tuning.file, wanted)
@@ -210,20 +209,9 @@ def _fix(tuning: Tuning, write: bool) -> None:
             others = [each.edit for each in wanted if each.edit not in [left.edit for left in not_made]]
             refused += [*not_made, *(RefusedEdit("tune", each, "not without the other") for each in others)]
             patch = None
-    for each in refused:
-        say(f"Left to you: {each.edit} ({each.reason})")
-    if patch is None or patch.after == patch.before:
-        click.echo("Nothing to change in a file." if not refused else "No file was changed.", err=True)
-        return
-    click.echo(patch.diff(), nl=False)  # bytes: in the file's encoding, not the terminal's
-    if not write:
-        click.echo("Nothing was written: --write makes the change.", err=True)
-        return
-    try:
-        patch.write()
-    except FixError as error:
-        refuse("tune", error)
-    click.echo(f"Changed {patch.file}", err=True)
+    changed = patch is not None and patch.after != patch.before
+    again = "--write makes the change."
+    put_patches("tune", [patch] if patch is not None and changed else [], refused, write=write, again=again)
 
 
 def _progress_text(what: str, best: Tuning | None) -> str:

@@ -230,7 +230,7 @@ def test_what_cannot_be_fixed_is_left_to_the_user(script, said):
     shown = run("train.py:train", "--fix")
     assert shown.stdout == ""
     assert shown.stderr.count("is left to you") == 2
-    assert "nobody knows the file" in shown.stderr
+    assert "its file is unknown" in shown.stderr
 
 
 def test_a_file_that_changed_meanwhile_is_not_written(script, said):

@@ -214,13 +214,13 @@ def test_what_cannot_be_changed_as_a_whole_is_left_alone(
     assert result.exit_code == 0
     assert result.stdout == ""
     assert reason in result.stderr
-    assert "Left to you: num_workers=0  →  num_workers=3" in result.stderr
+    assert "Left to you: num_workers=0 → num_workers=3" in result.stderr
     assert script.read_text() == source
 
 
 def test_without_a_file_or_a_call_the_edit_is_told_in_words(said: type[Said]) -> None:
     said.answer = tuning(file=None)
-    assert "nobody knows in which file" in run("a:b", "--fix").stderr
+    assert "the file that makes the loader is unknown" in run("a:b", "--fix").stderr
     said.answer = tuning(file="train.py", edits=edits(target(loader=False), BEST))
     assert "there is no call that could be changed" in run("a:b", "--fix").stderr
     said.answer = tuning(failure="sample 3 raised", file=__file__)

@@ -14,8 +14,8 @@ from stoker._tools.advise import bounded_run
 from stoker._tools.advise.ranking import AdvisedEdit, ranked
 from stoker._tools.advise.reachable import reachable
 from stoker._tools.doctor.diagnosis import Diagnosis
-from stoker._tools.doctor.patches.fixes import FilePatch, patch_of
-from stoker._tools.doctor.patches.patch import RefusedEdit, WantedEdit, kind_of
+from stoker._tools.doctor.patches.fixes import FilePatch, LocatedEdit, fixes_of
+from stoker._tools.doctor.patches.patch import RefusedEdit
 from stoker._tools.report.verdict.codes import VerdictFinding
 from stoker._tools.report.verdict.verdict import Verdict, judge
 from stoker.errors import RecordError, StokerError
@@ -135,7 +135,7 @@ def advise(
         notes.append("The script used no DataLoader: there is nothing to advise about.")
     examined, diagnoses = _examined(script, doctor_s, notes, progress) if verdict.loaders else ([], [])
     edits = ranked(verdict, diagnoses)
-    patches, refused = _patches(edits, Path(script))
+    fixes = fixes_of(LocatedEdit(each.code, each.edit, *_located(each.site, Path(script))) for each in edits)
     return Advice(
         script,
         ran.record,
@@ -144,8 +144,8 @@ def advise(
         tuple(diagnoses),
         edits,
         _further(verdict),
-        tuple(patches),
-        tuple(refused),
+        fixes.patches,
+        fixes.refused,
         _forecast(ran.record, edits),
         tuple(notes),
         ran.exit,
@@ -179,26 +179,6 @@ def _examined(
         except StokerError as error:
             notes.append(f"The doctor could not examine {target}: {str(error).splitlines()[0]}")
     return examined, found
-
-
-def _patches(edits: Sequence[AdvisedEdit], script: Path) -> tuple[list[FilePatch], list[RefusedEdit]]:
-    wanted: dict[str, list[WantedEdit]] = {}
-    refused = []
-    for each in edits:
-        file, line = _located(each.site, script)
-        if kind_of(each.edit) == "shown":
-            refused.append(RefusedEdit(each.code, each.edit, "it is no change of a file"))
-        elif file is None:
-            refused.append(RefusedEdit(each.code, each.edit, "nobody knows the file"))
-        else:
-            wanted.setdefault(file, []).append(WantedEdit(each.code, each.edit, line))
-    patches = []
-    for file, asked in wanted.items():
-        patch, not_made = patch_of(file, asked)
-        refused += not_made
-        if patch is not None and patch.after != patch.before:
-            patches.append(patch)
-    return patches, refused
 
 
 def _located(site: str | None, script: Path) -> tuple[str | None, int | None]:

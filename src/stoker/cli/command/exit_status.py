@@ -40,9 +40,8 @@ def tidy_ends() -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    numbers = [
-        each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL
-    ]  # nohup has one ignored
+    # Under nohup, SIGHUP is ignored and stays so.
+    numbers = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
     mine = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, end) for number in numbers if mine}
     try:

@@ -8,9 +8,11 @@ import os
 import re
 import tempfile
 import tokenize
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
+from typing import NamedTuple
 
 from stoker._record.finding import SEVERITIES, Edit, Finding
 from stoker._tools.doctor.catalogue import check_of
@@ -84,37 +86,58 @@ class Fixes:
         return tuple(dict.fromkeys(code for each in self.patches for code in each.made))
 
 
+class LocatedEdit(NamedTuple):
+    """An edit with the place that it belongs to. ``refused`` is a reason not to make it, known before the file is read."""
+
+    code: str
+    edit: Edit
+    file: str | None
+    line: int | None = None
+    refused: str | None = None
+
+
 def fixes(diagnosis: Diagnosis, least: str = "moderate") -> Fixes:
     """What can be done about findings at least as bad. Reads the files they are about; writes nothing.
 
     Low findings are worth a thought, not a change made in passing: ``pin_memory`` may do nothing here and much elsewhere.
     """
-    wanted: dict[str, list[WantedEdit]] = {}
-    refused: list[RefusedEdit] = []
     target = diagnosis.facts.get("target")
+    located = []
     for finding in diagnosis.findings:
         mild = SEVERITIES.index(finding.severity) < SEVERITIES.index(least)
         edit = finding.edit if mild else remedy(finding, target)
         if edit is None:
             continue
         place = _place(edit, target)
-        if mild:
-            refused.append(
-                RefusedEdit(
-                    finding.code, edit, f"{finding.severity}: --select {finding.code} has it in the patch"
-                )
+        located.append(
+            LocatedEdit(
+                finding.code,
+                edit,
+                None if place is None else place.file,
+                place.line if place is not None and place.exact else None,
+                f"{finding.severity}: --select {finding.code} has it in the patch" if mild else None,
             )
-        elif kind_of(edit) == "shown":
-            refused.append(RefusedEdit(finding.code, edit, "it is no change of a file"))
-        elif place is None:
-            refused.append(RefusedEdit(finding.code, edit, "nobody knows the file"))
+        )
+    return fixes_of(located)
+
+
+def fixes_of(edits: Iterable[LocatedEdit]) -> Fixes:
+    """Make one patch for each file. Reads the files; writes nothing."""
+    wanted: dict[str, list[WantedEdit]] = {}
+    refused: list[RefusedEdit] = []
+    for each in edits:
+        reason = each.refused or ("it is no change of a file" if kind_of(each.edit) == "shown" else None)
+        if reason is None and each.file is None:
+            reason = "its file is unknown"
+        if reason is not None or each.file is None:
+            refused.append(RefusedEdit(each.code, each.edit, reason or ""))
         else:
-            wanted.setdefault(os.path.abspath(place.file), []).append(
-                WantedEdit(finding.code, edit, place.line if place.exact else None)
+            wanted.setdefault(os.path.abspath(each.file), []).append(
+                WantedEdit(each.code, each.edit, each.line)
             )
     patches = []
-    for file, edits in wanted.items():
-        patch, not_made = patch_of(file, edits)
+    for file, asked in wanted.items():
+        patch, not_made = patch_of(file, asked)
         refused += not_made
         if patch is not None and patch.after != patch.before:
             patches.append(patch)

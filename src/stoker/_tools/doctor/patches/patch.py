@@ -1,6 +1,6 @@
 """Turns findings into a patch of one file. Pure: source text and findings in, new text out.
 
-What an edit's ``after`` means depends on its kind (``EDITS`` in ``_core/finding``); ``kind_of`` says what one without a kind
+What an edit's ``after`` means depends on its kind (``EDITS`` in ``_record/finding.py``); ``kind_of`` says what one without a kind
 looks like. Edits are made one after another on what the one before left. Of two that contradict each other the first wins; one
 that cannot be made safely is refused with its reason. A file that was patched is not changed by the same findings again.
 """
@@ -31,7 +31,7 @@ _SHELL = re.compile(r"(?:export )?(?P<name>[A-Z][A-Z0-9_]*)=(?P<value>[\w.,:-]*)
 
 @dataclass(frozen=True, slots=True)
 class WantedEdit:
-    """An edit that a finding asks for. ``line`` is where the loader is made in this file; None: nobody knows."""
+    """An edit that a finding asks for. ``line`` is where the loader is made in this file; None: unknown."""
 
     code: str
     edit: Edit
