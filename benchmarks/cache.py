@@ -215,7 +215,7 @@ def hit() -> None:
             best = min(best, (time.perf_counter_ns() - began) / count / 1000)
         return best
 
-    view = cached.bind_views()
+    view = cached.__stoker_views__()
     copy_us = best_us(lambda index: bytearray(sources[index]))
     show("a hit of 150 kB, µs above its memcpy", best_us(cached.__getitem__) - copy_us, "<= 15")
     show("a hit of 150 kB for torch's own collation, µs", best_us(view), "<= 15")

@@ -15,9 +15,9 @@ import torch
 
 import stoker
 from stoker._runtime.protocol.status_page import WORDS
+from stoker._runtime.protocol.thread_context import current
 from stoker._runtime.scheduler.row_ranges import row_ranges, share_ranges
 from stoker._runtime.worker.batch_maker import BatchMaker, StatusView
-from stoker._runtime.worker.context import current
 from stoker._runtime.worker.rng import seeding
 from tests.unit.makers import maker, order
 

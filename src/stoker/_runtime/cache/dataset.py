@@ -97,17 +97,13 @@ class CachedDataset(Dataset[Any]):
 
     def cache_info(self) -> dict[str, Any]:
         """Return what the store holds: budget_bytes, stored_bytes, entries, full, name, path, before, and refused with a reason."""
-        store = self._handle.open()
-        return {
-            "budget_bytes": store.limit_bytes,
-            "stored_bytes": store.stored_bytes,
-            "entries": store.entries,
-            "full": store.full,
-            **self._cache.facts.info,
-        }
+        return {**self._handle.contents(), **self._cache.facts.info}
 
-    def bind_views(self) -> Callable[[Any], Any]:
-        """Return a function that fetches samples which lie in the store: for torch's own collation, which copies every tensor."""
+    def __stoker_views__(self) -> Callable[[Any], Any]:
+        """Return a function that fetches samples which lie in the store. Called by a worker's fetcher, for each range of rows.
+
+        Only for torch's own collation, which copies every tensor.
+        """
         cache: _SampleCache = self._cache
         cache.look(self.dataset)
         return cache.fetch_view

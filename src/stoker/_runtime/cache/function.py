@@ -115,14 +115,7 @@ class CachedFunction:
 
     def cache_info(self) -> dict[str, Any]:
         """Return what the store holds: budget_bytes, stored_bytes, entries, full, name, path, and refused with a reason."""
-        store = self._handle.open()
-        return {
-            "budget_bytes": store.limit_bytes,
-            "stored_bytes": store.stored_bytes,
-            "entries": store.entries,
-            "full": store.full,
-            **self._facts.info,
-        }
+        return {**self._handle.contents(), **self._facts.info}
 
     def _look(self) -> None:
         """An attribute of the function's object was replaced: results of another identity are not used."""

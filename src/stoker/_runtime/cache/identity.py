@@ -225,9 +225,8 @@ class _Digest:
             return
         if len(value) > 64:
             try:
-                total.update(
-                    marshal.dumps(value, 2)
-                )  # version 2 has no references, so equal values give equal bytes
+                # Version 2 has no references, so equal values give equal bytes.
+                total.update(marshal.dumps(value, 2))
                 return
             except ValueError:
                 pass

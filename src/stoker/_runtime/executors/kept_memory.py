@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from stoker._runtime.protocol.thread_context import SlotMemory
 from stoker._runtime.protocol.worker_spec import BatchOrder, WorkerSpec
 from stoker._runtime.worker.batch_maker import BatchMaker
-from stoker._runtime.worker.context import SlotMemory
 
 _LEARNED_BATCHES = 16
 _MOST_BYTES = 256 << 20
@@ -219,9 +219,8 @@ class _HeldMemory:
             parts.setdefault(storage._cdata, set()).add(key)
             base = each._base
             if base is not None and id(base) not in self.tensors:
-                if (
-                    id(base) not in bases and sys.getrefcount(base) > 3
-                ):  # this name, the call, and torch's own
+                # Three references are usual: this name, the call's, and torch's own.
+                if id(base) not in bases and sys.getrefcount(base) > 3:
                     held.add(storage._cdata)
                 bases[id(base)] = base
                 parts[storage._cdata].add(id(base))

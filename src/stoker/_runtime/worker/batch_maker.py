@@ -18,6 +18,7 @@ from stoker._runtime.protocol.status_page import (
     WORDS,
     index_word,
 )
+from stoker._runtime.protocol.thread_context import SlotMemory, current
 from stoker._runtime.protocol.worker_spec import BatchOrder, Resume, WorkerSpec
 from stoker._runtime.scheduler.row_ranges import row_ranges
 from stoker._runtime.worker.bad_samples import (
@@ -30,7 +31,6 @@ from stoker._runtime.worker.bad_samples import (
 )
 from stoker._runtime.worker.cache_meter import CacheMeter
 from stoker._runtime.worker.collate_errors import explain_collation
-from stoker._runtime.worker.context import SlotMemory, current
 from stoker._runtime.worker.fetch import Fetcher, fetcher_for
 from stoker._runtime.worker.fetch_threads import FetchThreads
 from stoker._runtime.worker.rng.per_sample import SampleRng

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data._utils import collate as torch_collate
 
-from stoker._runtime.worker.context import current
+from stoker._runtime.protocol.thread_context import current
 
 _stock: Callable[..., torch.Tensor] = torch_collate.collate_tensor_fn
 

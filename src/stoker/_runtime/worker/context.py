@@ -1,4 +1,4 @@
-"""Holds what user code may ask about its worker, per thread: ``get_worker_info()``, the slot, the generators.
+"""Makes ``get_worker_info()`` answer in worker processes and on worker threads.
 
 torch's ``get_worker_info()`` reads a global of its own module. A worker process sets that global, as torch does. Worker threads
 cannot, because the answer differs per thread and must stay None in the main thread. So the first thread pool replaces the body of
@@ -7,33 +7,11 @@ that function by one that asks the current thread first. The function object sta
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-import torch
 from torch.utils.data._utils import worker as torch_worker
 
-if TYPE_CHECKING:
-    from stoker._runtime.worker.rng.per_sample import SampleRng
-
-
-class SlotMemory(Protocol):
-    """Where collated tensors may be built; the transport's SlotWriter."""
-
-    def tensor(self, shape: Any, dtype: torch.dtype) -> torch.Tensor: ...
-
-
-class _PerThread(threading.local):
-    slot: SlotMemory | None = None
-    info: Any = None
-    sample_rng: SampleRng | None = None
-
-
-current = _PerThread()
-"""``current.slot`` is the memory for the batch that this thread collates; None for the heap.
-
-``current.sample_rng`` gives generators for the sample that this thread makes; None outside of any sample.
-"""
+from stoker._runtime.protocol.thread_context import current
 
 
 def set_process_info(worker: int, num_workers: int, seed: int, dataset: Any) -> None:

@@ -18,13 +18,8 @@ from typing import Any
 
 from torch.utils.data import Subset
 
-from stoker._runtime.cache.dataset import CachedDataset
-from stoker._runtime.cache.proving import draws
 from stoker._runtime.protocol.worker_spec import WorkerSpec
 from stoker._runtime.worker import collation
-from stoker._runtime.worker.context import current
-
-draws.sample_context = current
 
 
 class Fetcher:
@@ -67,7 +62,7 @@ class StoreFetcher(Fetcher):
             self._cached, self._indices = dataset.dataset, dataset.indices
 
     def bind(self) -> Callable[[Any], Any]:
-        fetch: Callable[[Any], Any] = self._cached.bind_views()
+        fetch: Callable[[Any], Any] = self._cached.__stoker_views__()
         if self._indices is None:
             return fetch
         place = self._indices.__getitem__
@@ -79,7 +74,8 @@ def fetcher_for(spec: WorkerSpec) -> Fetcher:
     dataset = spec.dataset
     inner = dataset.dataset if type(dataset) is Subset else dataset
     copied = spec.own_collate and spec.auto_collation and not spec.collate_map and collation.is_stock()
-    return StoreFetcher(dataset) if type(inner) is CachedDataset and copied else Fetcher(dataset)
+    # Asked of the class itself: a subclass may have another ``__getitem__``. The cache's modules are not imported for that.
+    return StoreFetcher(dataset) if copied and "__stoker_views__" in vars(type(inner)) else Fetcher(dataset)
 
 
 _NOT_YET = object()

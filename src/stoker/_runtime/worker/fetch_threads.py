@@ -18,10 +18,10 @@ from typing import Any
 
 from stoker._runtime.cache.counters import CacheCounters, adopt, counters
 from stoker._runtime.protocol.status_page import AT_ONCE, EPOCH, INDEX, ROW, WORDS, index_word
+from stoker._runtime.protocol.thread_context import current
 from stoker._runtime.protocol.worker_spec import BatchOrder, WorkerSpec
 from stoker._runtime.worker import cpu_meter
 from stoker._runtime.worker.bad_samples import FetchError
-from stoker._runtime.worker.context import current
 from stoker._runtime.worker.rng.per_sample import SampleRng
 from stoker._runtime.worker.rng.seeder import Seeder
 from stoker._runtime.worker.stream import Abandoned

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-sample_context: Any = None
-"""Per thread: what ``stoker.generator()`` asks; set by ``worker/fetch.py``. Without it that function draws from torch."""
+from stoker._runtime.protocol.thread_context import current
 
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
 NAMES = ("random", "numpy.random", "torch", "stoker.generator()")
@@ -67,7 +66,7 @@ class DrawWatch:
 
 def _asked() -> int:
     """How often ``stoker.generator()`` was asked for a generator of the sample that this thread makes."""
-    sample_rng = None if sample_context is None else sample_context.sample_rng
+    sample_rng = current.sample_rng
     return 0 if sample_rng is None else int(sample_rng.calls)
 
 
@@ -112,10 +111,7 @@ def other_seed(seed: int, owned: Sequence[tuple[str, Any]] = ()) -> Iterator[Non
     """Run a block under another seed and outside of any sample; restore all generators after it."""
     states = (random.getstate(), np.random.get_state(), torch.default_generator.get_state())
     kept = [(generator, _kept(generator)) for _, generator in owned]
-    context = sample_context
-    sample = None if context is None else context.sample_rng
-    if context is not None:
-        context.sample_rng = None
+    sample, current.sample_rng = current.sample_rng, None
     try:
         reseed(seed, owned)
         yield
@@ -125,8 +121,7 @@ def other_seed(seed: int, owned: Sequence[tuple[str, Any]] = ()) -> Iterator[Non
         torch.default_generator.set_state(states[2])
         for _, put_back in kept:
             put_back()
-        if context is not None:
-            context.sample_rng = sample
+        current.sample_rng = sample
 
 
 def _kept(generator: Any) -> Callable[[], Any]:

@@ -67,6 +67,16 @@ class StoreHandle:
                     self._end = weakref.finalize(self, found.close)
         return found
 
+    def contents(self) -> dict[str, Any]:
+        """Return what the store holds, in the words of ``cache_info()``."""
+        store = self.open()
+        return {
+            "budget_bytes": store.limit_bytes,
+            "stored_bytes": store.stored_bytes,
+            "entries": store.entries,
+            "full": store.full,
+        }
+
     def after_fork(self) -> None:
         """In the child: the lock of another thread is not released here."""
         self._lock = threading.Lock()
@@ -127,9 +137,8 @@ def _open_file(plan: StorePlan, folder: Path) -> Store:
             )
             _log.warning("the sample cache %s %s; it is begun anew", path, what)
         with backings.new_file(path) as fresh:
-            os.posix_fallocate(
-                fresh.fd, 0, data_start(plan.slots)
-            )  # a full disk fails here, and not in a mapping
+            # A full disk fails here, not later in a mapping.
+            os.posix_fallocate(fresh.fd, 0, data_start(plan.slots))
             _prepare(fresh, plan)
         return _made(fresh, plan)
 

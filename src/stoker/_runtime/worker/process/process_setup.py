@@ -24,9 +24,8 @@ def reset_signals() -> None:
         except (OSError, ValueError):
             continue
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(
-        signal.SIG_SETMASK, ()
-    )  # the parent's thread may block some; SIGINT was blocked by us
+    # The parent's thread may block some signals, and stoker blocked SIGINT.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.set_wakeup_fd(-1)
 
 

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from stoker._runtime.protocol.status_page import ROW
+from stoker._runtime.protocol.thread_context import current
 from stoker._runtime.protocol.worker_spec import BatchOrder, WorkerSpec
 from stoker._runtime.scheduler.row_ranges import mix
-from stoker._runtime.worker.context import current
 from stoker._runtime.worker.rng import generators
 
 _TOGETHER = -1
