@@ -489,9 +489,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """Warn, in torch's words, about more workers than this process has CPUs for: quota and other local ranks count here."""
         if not self.num_workers or self.num_workers <= 1 or isinstance(self.num_workers, arguments.Auto):
             return
-        if arguments.executor_kind(
-            self.executor
-        ).threads:  # no process is made, and threads that wait are cheap
+        # No process is started, and threads that wait are cheap.
+        if arguments.executor_kind(self.executor).threads:
             return
         if arguments.executor_kind(self.executor).remote:  # they take the cluster's CPUs, which Ray counts
             return

@@ -15,9 +15,8 @@ def read(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     pieces: list[bytes] = []
     left = most_bytes + 1
     with path.open("rb") as file:
-        while left and (
-            piece := file.read(min(left, _PIECE_BYTES))
-        ):  # read() takes memory for all that it is asked for
+        # ``read`` takes memory for all that it is asked for.
+        while left and (piece := file.read(min(left, _PIECE_BYTES))):
             pieces.append(piece)
             left -= len(piece)
     if not left:

@@ -231,9 +231,8 @@ class _Division:
                 break
             behind = later if np.isscalar(later) else later[busy]
             left[busy] -= self._charge(low[busy], high[busy], place[busy], behind)
-            high[busy] = np.minimum(
-                high[busy], self.tasks.moments[0, place[busy]]
-            )  # before it, the one before
+            # The time before a task belongs to the task before it.
+            high[busy] = np.minimum(high[busy], self.tasks.moments[0, place[busy]])
             place = np.where(place >= 0, self.before[place], -1)
         if attribution.inline:
             self.sums["plan", PARENT, "parent"] += float(left.sum())

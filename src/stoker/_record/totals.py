@@ -104,9 +104,8 @@ class RunningTotals:
 
     def _left(self, given_ns: int, asked_ns: int) -> None:
         """Count the training loop's work on the last batch as a step, too."""
-        known = (
-            bool(self.breaks) and self.breaks[-1] >= given_ns
-        )  # told before, or another iteration began meanwhile
+        # Known: the step was counted before, or another iteration began meanwhile.
+        known = bool(self.breaks) and self.breaks[-1] >= given_ns
         self._break(asked_ns)
         if not known and asked_ns > given_ns:
             if asked_ns - given_ns <= IDLE_NS:

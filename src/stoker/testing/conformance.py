@@ -223,9 +223,8 @@ class ExecutorConformance:
             bench.batches(bench.submit([1]))
             self.kill(bench.executor, 0)
             bench.executor.workers[0].join()
-            while bench.executor.workers and not bench.losses(
-                0
-            ):  # what is there is collected without waiting
+            # ``wait(0)`` collects what has arrived.
+            while bench.executor.workers and not bench.losses(0):
                 arrivals = bench.executor.wait(0)
                 assert arrivals, "the loss is there and wait(0) does not tell"
                 bench.seen += arrivals

@@ -108,9 +108,8 @@ class RunPage:
         if len(text) > PAGE_BYTES - _START:
             return False
         words = self.words
-        edition = (
-            words[EDITION] | 1
-        )  # it is odd already when an exception from outside came in the middle of the last one
+        # An interrupt in the last edition left the number odd.
+        edition = words[EDITION] | 1
         words[EDITION] = edition
         words[LENGTH] = len(text)
         words[CHECKSUM] = zlib.crc32(text)

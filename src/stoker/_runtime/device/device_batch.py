@@ -155,9 +155,8 @@ class _BatchWalk:
             return value
         if callable(getattr(value, self._method, None)):
             if self._method == "to" and isinstance(value, MutableMapping):
-                value = self._mapping(
-                    value
-                )  # its values go with the others, in one copy; then it is asked, too
+                # Its values go with the others, in one copy. Then its own method is called, too.
+                value = self._mapping(value)
             return self._ask(value)
         if isinstance(value, Mapping):
             return self._mapping(value)

@@ -51,9 +51,8 @@ class StallMonitor:
         if not self._executor.eager or waited_s < self._patience_s:
             return False
         usual_ns = self._scheduler.median_ns()
-        if waited_s < (
-            patience_s := policy.patience_s(usual_ns)
-        ):  # looked up only now, because a median is costly
+        # Looked up only now, because a median is costly.
+        if waited_s < (patience_s := policy.patience_s(usual_ns)):
             self._patience_s = patience_s
             return False
         usual = f"recent ones took {usual_ns / 1e9:.2g} s" if usual_ns else "none has arrived yet"

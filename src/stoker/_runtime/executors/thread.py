@@ -130,9 +130,8 @@ class ThreadExecutor:
         thread = threading.Thread(
             target=self._run, args=(worker, queue), name=f"stoker-worker-{worker}", daemon=True
         )
-        self._handles[worker] = ThreadHandle(
-            thread
-        )  # first: an interrupt in ``start`` leaves a thread behind
+        # This comes first, because an interrupt in ``start`` leaves a thread behind.
+        self._handles[worker] = ThreadHandle(thread)
         try:
             thread.start()
         except RuntimeError as error:  # the system's limit on threads

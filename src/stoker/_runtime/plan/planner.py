@@ -174,9 +174,8 @@ class Planner:
             ahead.extend(itertools.islice(self._sampler, 1))
         except Exception:
             raise
-        except (
-            BaseException
-        ):  # an interrupt in the sampler's code: a generator is over then, and does not say why
+        except BaseException:
+            # An interrupt in the sampler's code ends a generator, which does not say why.
             self._cut_short = True
             raise
         if len(ahead) == before:

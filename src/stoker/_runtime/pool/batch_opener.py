@@ -136,9 +136,8 @@ class BatchOpener:
         assert self._arena is not None
         if self._slots.leased >= LEASE_CAP or not nbytes:
             return None
-        region = self._arena.lease(
-            ref, nbytes
-        )  # before the state changes: it may fail for lack of address space
+        # The lease comes before the state changes: it may fail for lack of address space.
+        region = self._arena.lease(ref, nbytes)
         self._slots.lease(ref)
         return region
 
@@ -161,9 +160,8 @@ class BatchOpener:
         arena, slots = self._arena, self._slots
         assert arena is not None
         if lease_pays(nbytes, slots.leased):
-            region = arena.lease(
-                ref, nbytes
-            )  # before the state changes: it may fail for lack of address space
+            # The lease comes before the state changes: it may fail for lack of address space.
+            region = arena.lease(ref, nbytes)
             slots.lease(ref)
             return region
         return self._copy(ref, nbytes)

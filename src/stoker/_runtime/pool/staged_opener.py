@@ -102,9 +102,8 @@ class StagedOpener:
             # Known from here on: after an interrupt the batch must not be opened a second time.
             self._staged[deliver.ticket.seq] = ahead
             ahead.staged = self._sources.stage(self._stager, ahead.opened.source)
-            ahead.opened = ahead.opened._replace(
-                source=_GONE
-            )  # the slot is free when its copy is done, taken or not
+            # The slot is free when its copy is done, whether the batch was taken or not.
+            ahead.opened = ahead.opened._replace(source=_GONE)
         except Exception as error:
             self._staged[deliver.ticket.seq] = ahead
             ahead.error = error

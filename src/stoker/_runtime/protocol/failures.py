@@ -38,9 +38,8 @@ def pack(error: BaseException, worker: int) -> PackedError:
     if type(error).__name__ == "BdbQuit":  # by name: the module is loaded only where there was a breakpoint
         error.add_note("stoker: breakpoint() has no terminal in a worker process; set num_workers=0 to debug")
         coded(error, "STK808")
-    if (
-        "in forked subprocess" in text or "in a forked child" in text
-    ):  # CUDA's words, and those of other devices
+    # The first is CUDA's message, the second that of other devices.
+    if "in forked subprocess" in text or "in a forked child" in text:
         error.add_note(
             "stoker: the dataset uses the accelerator inside a forked worker, which cannot work. Return CPU tensors from it, and "
             "move the batch in the training loop"

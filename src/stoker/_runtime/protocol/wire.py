@@ -126,9 +126,8 @@ HELD_SCRATCH = 2
 def _struct(header: type[NamedTuple]) -> struct.Struct:
     """Build the format of a header from the types of its fields, which are names of this module."""
     names = (str(getattr(name, "__forward_arg__", name)) for name in header.__annotations__.values())
-    types = (
-        globals()[name] for name in names
-    )  # typing.get_type_hints says the same, and takes ten times as long
+    # typing.get_type_hints gives the same and takes ten times as long.
+    types = (globals()[name] for name in names)
     return struct.Struct("<" + "".join(each.__metadata__[0] for each in types))
 
 

@@ -392,9 +392,8 @@ class Scheduler:
         self._refit(before, event.window)
         worker = 0
         for _ in range(before, self._target):
-            while (
-                worker in self._workers
-            ):  # an id is free again when its worker is gone, not when it is asked to leave
+            # An id is free again when its worker is gone, not when it is asked to leave.
+            while worker in self._workers:
                 worker += 1
             self._workers[worker] = True
             commands.append(m.Spawn(worker))

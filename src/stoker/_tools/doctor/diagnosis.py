@@ -88,9 +88,8 @@ def diagnose(
         except Exception as error:
             skipped.append(Skip(check.code, f"the check itself failed: {type(error).__name__}: {error}"))
             continue
-        findings += [
-            each for at, each in enumerate(found) if each not in found[:at]
-        ]  # of two loaders that are alike
+        # Two loaders that are alike give the same finding twice.
+        findings += [each for at, each in enumerate(found) if each not in found[:at]]
         if not found:
             passed.append(check.code)
     findings.sort(key=lambda each: (-SEVERITIES.index(each.severity), each.code))

@@ -82,10 +82,8 @@ class TaskChannel:
     def close(self) -> None:
         """Close both ends. Idempotent."""
         self.hang_up()
-        fd, self.worker_fd = (
-            self.worker_fd,
-            -1,
-        )  # first: after an interrupt nobody may close that number again
+        # The number is forgotten first: after an interrupt nobody may close it again.
+        fd, self.worker_fd = self.worker_fd, -1
         if fd >= 0:
             os.close(fd)
 
@@ -108,10 +106,8 @@ class ResultPipe:
 
     def close(self) -> None:
         """Close both ends. Idempotent."""
-        read_fd, self.read_fd = (
-            self.read_fd,
-            -1,
-        )  # first: after an interrupt nobody may close that number again
+        # The number is forgotten first: after an interrupt nobody may close it again.
+        read_fd, self.read_fd = self.read_fd, -1
         if read_fd >= 0:
             parent_descriptors.close_private(read_fd)
         write_fd, self.write_fd = self.write_fd, -1

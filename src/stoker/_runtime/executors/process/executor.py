@@ -563,9 +563,8 @@ class ProcessExecutor:
             parent_descriptors.close_private(handle.pidfd)
             handle.pidfd = -1
         parent_descriptors.close_private(handle.lifeline_fd)
-        handle.lifeline_fd = (
-            -1
-        )  # its number may be another pool's by now: this runs beside the thread that iterates
+        # Another pool may have this number by now, because this runs beside the thread that iterates.
+        handle.lifeline_fd = -1
 
     def _end_processes(self) -> None:
         """Let workers finish a sample, then end them, within one deadline. They hold nothing that could break."""

@@ -242,9 +242,8 @@ class _Clone:
     """
 
     def __init__(self) -> None:
-        self._libc = ctypes.PyDLL(
-            None, use_errno=True
-        )  # keeps Python's lock during the call, as os.fork does
+        # PyDLL keeps Python's lock during the call, as os.fork does.
+        self._libc = ctypes.PyDLL(None, use_errno=True)
         self._set_robust_list, get_robust_list = _ROBUST_LISTS[platform.machine()]
         self._tid_address = _tid_address()
         self._robust_list, self._robust_bytes = ctypes.c_void_p(), ctypes.c_size_t()

@@ -66,9 +66,8 @@ def start(
         child._Popen = popen
     with refusals(method):
         if method != "fork":
-            parent_descriptors.ensure_spare(
-                10
-            )  # multiprocessing leaks pipe ends when it runs out of descriptors
+            # multiprocessing leaks pipe ends when it runs out of descriptors.
+            parent_descriptors.ensure_spare(10)
         with _daemons_may_have_children(), _main_stays_out(method):
             if method == "forkserver":
                 if popen is None:

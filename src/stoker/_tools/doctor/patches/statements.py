@@ -178,9 +178,8 @@ def _reads(statement: ast.stmt) -> bool:
         return False
     for each in ast.walk(statement):
         if isinstance(each, ast.Import):
-            names = [
-                alias.name for alias in each.names if alias.name != "stoker"
-            ]  # which imports nothing by itself
+            # ``import stoker`` imports nothing by itself.
+            names = [alias.name for alias in each.names if alias.name != "stoker"]
         elif isinstance(each, ast.ImportFrom):
             names = [each.module or "." if not each.level else "."]
         else:

@@ -115,9 +115,8 @@ def of_file(file: BinaryIO) -> Log:
 
 
 def _lines(text: str) -> Iterator[str]:
-    for start in range(
-        0, len(text), 1 << 20
-    ):  # lines on the edge of a megabyte are cut in two, which hurts nobody
+    # A line on the edge of a megabyte is cut in two, which does no harm.
+    for start in range(0, len(text), 1 << 20):
         yield from text[start : start + (1 << 20)].splitlines()
 
 

@@ -214,9 +214,8 @@ def _file_name(obj: Any) -> str:
 
 def _of_library(obj: Any, kind: type, what: str) -> OpenHandle | None:
     held = own_dict(obj) or {}
-    if (
-        what == "image"
-    ):  # decoding waits until somebody reads it; pickling would decode it, so nothing is tried
+    # An image is decoded when it is read first. Pickling would decode it, so nothing is tried.
+    if what == "image":
         name = held.get("filename")
         if held.get("fp") is None:
             return None

@@ -126,9 +126,8 @@ def _course(growth: GrowthFacts, main: Container, target: TargetFacts) -> Memory
         share = min(1.0, (batch_bytes + _EDGE_BYTES) / (loader.num_workers * batch_bytes))
         return MemoryTrend(most * share * loader.num_workers / target.length, most * share, random=False)
     done = max(1e-9, min(0.99, main.explains * growth.copied_bytes / most))
-    met = -math.log1p(
-        -done
-    )  # pages per page: some were met again, so that the slope at the beginning was steeper
+    # In pages per page. Some pages were touched again, so the slope was steeper at the beginning.
+    met = -math.log1p(-done)
     slope = main.explains * growth.copied_slope_bytes * met / done
     if done > _DONE:
         slope = max(slope, met * most / (growth.warm_up + growth.samples))

@@ -122,9 +122,8 @@ def _used(names: set[str], proc: Path, alive: set[str], until_s: float) -> set[s
         except (FileNotFoundError, ProcessLookupError):  # it has ended since
             continue
         except OSError:
-            if (
-                pid != "1"
-            ):  # that one has rights which this process lacks: no program that was started from here
+            # Process 1 may be closed to this user. No training script is process 1's own.
+            if pid != "1":
                 return None
     return used
 
