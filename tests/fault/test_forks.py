@@ -113,6 +113,26 @@ def test_a_forked_child_keeps_its_batch_while_the_parent_goes_on(keep: bool) -> 
     os.close(writing)
 
 
+@pytest.mark.parametrize(
+    ("workers", "clone", "seen"), [(2, False, True), (2, True, False), (0, False, False)]
+)
+def test_a_forked_child_writes_into_the_batch_that_docs_say_it_does(
+    workers: int, clone: bool, seen: bool
+) -> None:
+    """docs/memory.md: batches of workers are shared with children; a clone, and a batch made without workers, is not."""
+    with stoker.DataLoader(Rows(), 4, num_workers=workers) as loader:
+        batch = next(iter(loader))
+        given = batch.clone() if clone else batch
+
+        def write() -> bool:
+            given.fill_(-1)
+            return bool((given == -1).all())
+
+        assert exit_code(in_child(write)) == 0
+        assert bool((batch == -1).all()) == seen
+        assert seen or bool((batch[3] == 3).all())
+
+
 def test_a_loader_is_inert_in_a_forked_child() -> None:
     with stoker.DataLoader(Rows(), 1, num_workers=2, persistent_workers=True) as loader:
         holder: list[Any] = [iter(loader)]
