@@ -1,7 +1,11 @@
-"""Datasets of libraries, as their guides use them: Hugging Face ``datasets``, MONAI, PyG, webdataset. Healthy."""
+"""Datasets of libraries, as their guides use them: Hugging Face, MONAI, PyG, webdataset, torchvision, timm. Healthy."""
 
 from __future__ import annotations
 
+import functools
+import sys
+import tarfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -111,3 +115,101 @@ def web_shards() -> Any:
     urls = sorted(str(path) for path in folder().glob("shard-*.tar"))
     stream = webdataset.WebDataset(urls, shardshuffle=False).decode("rgb").to_tuple("jpg", "cls")
     return DataLoader(stream, 8, **_KEEP)
+
+
+@functools.cache
+def _with_torchvision() -> None:
+    """Make torchvision and timm importable. They lie apart; the operators of a wheel for another torch are declared, not run."""
+    sys.path.append(str(Path(sys.prefix) / "apart"))
+    try:
+        import torchvision  # noqa: F401
+    except RuntimeError:
+        for name in [each for each in sys.modules if each.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        names = ["nms", "qnms", "deform_conv2d", "_deform_conv2d_backward"]
+        for each in ("roi_align", "ps_roi_align", "roi_pool", "ps_roi_pool"):
+            names += [each, f"_{each}_backward"]
+        _OPERATORS.extend([torch.library.Library("torchvision", "FRAGMENT")])
+        for each in names:
+            _OPERATORS[0].define(f"{each}(Tensor it) -> Tensor")
+
+
+_OPERATORS: list[Any] = []
+
+
+def _augmented() -> Any:
+    from torchvision import transforms
+
+    return transforms.Compose(
+        [
+            transforms.RandomResizedCrop(64),
+            transforms.RandomHorizontalFlip(),
+            transforms.ColorJitter(0.2, 0.2, 0.2),
+            transforms.ToTensor(),
+            transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        ]
+    )
+
+
+@LIBRARIES()
+def torchvision_folder() -> Any:
+    _with_torchvision()
+    from torchvision.datasets import ImageFolder
+
+    return DataLoader(ImageFolder(folder() / "pictures", _augmented()), 16, shuffle=True, **_KEEP)
+
+
+@LIBRARIES()
+def torchvision_v2() -> Any:
+    _with_torchvision()
+    from torchvision.datasets import ImageFolder
+    from torchvision.transforms import v2
+
+    steps = v2.Compose(
+        [
+            v2.ToImage(),
+            v2.RandomResizedCrop(64),
+            v2.RandomHorizontalFlip(),
+            v2.ToDtype(torch.float32, scale=True),
+        ]
+    )
+    return DataLoader(ImageFolder(folder() / "pictures", steps), 16, shuffle=True, **_KEEP)
+
+
+@LIBRARIES()
+def torchvision_made() -> Any:
+    _with_torchvision()
+    from torchvision.datasets import FakeData
+
+    return DataLoader(FakeData(2000, (3, 96, 96), 10, _augmented()), 16, shuffle=True, **_KEEP)
+
+
+@LIBRARIES()
+def timm_folder() -> Any:
+    _with_torchvision()
+    from timm.data import create_dataset, create_loader
+
+    pictures = create_dataset("", root=str(folder() / "pictures"), split="train", is_training=True)
+    return create_loader(
+        pictures,
+        (3, 64, 64),
+        16,
+        is_training=True,
+        use_prefetcher=False,
+        num_workers=2,
+        persistent_workers=True,
+    )
+
+
+@LIBRARIES()
+def timm_tar() -> Any:
+    _with_torchvision()
+    from timm.data import create_dataset, create_loader
+
+    archive = folder() / "pictures.tar"
+    if not archive.exists():
+        with tarfile.open(archive, "w") as tar:
+            for each in sorted((folder() / "pictures").rglob("*.jpg")):
+                tar.add(each, str(each.relative_to(folder() / "pictures")))
+    pictures = create_dataset("", root=str(archive), is_training=False)
+    return create_loader(pictures, (3, 64, 64), 16, is_training=False, use_prefetcher=False, num_workers=2)

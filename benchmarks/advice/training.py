@@ -12,14 +12,16 @@ _HEAD = """
 import fcntl
 import os
 import random
+import socket
 import sys
 import time
 
 import numpy as np
+import stoker
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
 
 torch.set_num_threads(1)
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
@@ -81,6 +83,8 @@ class Bottleneck(NamedTuple):
     code: str
     loader: str
     first: frozenset[str]
+    quota: bool = False
+    """Whether it runs in a cgroup that may use a third of a CPU."""
 
 
 def _loader(more: str, batch: int = 16) -> str:
@@ -200,6 +204,36 @@ def with_boxes(rows):
             _loader("shuffle=True, num_workers=2, collate_fn=with_boxes"),
             frozenset({"heavy-batches"}),
         ),
+        Bottleneck(
+            "gil",
+            _COMPUTE % 40_000,
+            _loader('shuffle=True, num_workers=4, executor="thread"').replace(
+                "DataLoader(", "stoker.DataLoader(", 1
+            ),
+            frozenset({"use-processes"}),
+        ),
+        Bottleneck(
+            "quota",
+            _COMPUTE % 20_000,
+            _loader("shuffle=True, num_workers=2"),
+            frozenset({"cpu-quota"}),
+            quota=True,
+        ),
+        Bottleneck(
+            "threads",
+            """
+
+LEFT = torch.randn(300, 300)
+
+def cost(index):
+    return LEFT @ LEFT
+
+def all_threads(worker):
+    torch.set_num_threads(8)
+""",
+            _loader("shuffle=True, num_workers=4, worker_init_fn=all_threads"),
+            frozenset({"threads-per-worker", "fewer-workers", "cheaper-samples"}),
+        ),
     )
 }
 
@@ -268,6 +302,56 @@ def main():
                     print(sum(float(F.cross_entropy(model(x), y)) for x, y in validation))
             if time.monotonic() > until:
                 break
+""",
+    "pair": """
+
+def main():
+    loader = {loader}
+    unlabelled = DataLoader(TensorDataset(torch.rand(4096, *row(0)[0].shape)), batch_size=16, shuffle=True)
+    model = Net(WIDE)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        for (images, labels, *_), (others,) in zip(loader, unlabelled):
+            loss = F.cross_entropy(model(images), labels) + 0.1 * model(others.to(images.dtype)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if time.monotonic() > until:
+                break
+""",
+    "ranks": """
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def train(rank, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    loader = {loader}
+    model = DistributedDataParallel(Net(WIDE))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    until = time.monotonic() + SECONDS
+    over = torch.zeros(())
+    while not over:
+        for images, labels, *_ in loader:
+            loss = F.cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            over.fill_(time.monotonic() > until)
+            dist.broadcast(over, 0)
+            if over:
+                break
+    dist.destroy_process_group()
+
+
+def main():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(train, (port,), nprocs=2)
 """,
     "lightning": """
 
@@ -363,6 +447,8 @@ FORMS = {
         Form("bare", "image", "bare", 8, seen=True),
         Form("transformer", "tokens", "bare", 1),
         Form("accumulate", "image", "accumulate", 16),
+        Form("pair", "image", "pair", 8),
+        Form("ranks", "image", "ranks", 8),
         Form("lightning", "image", "lightning", 8),
         Form("trainer", "image", "trainer", 8),
     )

@@ -15,12 +15,20 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from benchmarks import surroundings
 from benchmarks.advice.training import BOTTLENECKS, FORMS, Bottleneck, Form, text
 
 _WITHIN_S = 90
+_ENTER = """
+import os, sys
+open(os.path.join(sys.argv.pop(1), "cgroup.procs"), "w").write(str(os.getpid()))
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+"""Enters a cgroup, and becomes the command that follows."""
 _NEIGHBOURS = frozenset({"cpu-neighbours"})
 _LITTLE = 0.1
 """A loader that the loop waits for less than this share of the time is no bottleneck, whatever is said of it."""
@@ -28,13 +36,17 @@ _LITTLE = 0.1
 
 def played(form: Form, bottleneck: Bottleneck, seconds: float) -> dict[str, Any]:
     """Run a script. Return what the verdict says of it."""
-    with tempfile.TemporaryDirectory(prefix="stoker-advice-") as name:
-        folder = Path(name)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stoker-advice-")))
         (folder / "train.py").write_text(text(form, bottleneck))
+        group = stack.enter_context(surroundings.quota()) if bottleneck.quota else None
+        if bottleneck.quota and group is None:
+            raise RuntimeError("no cgroup with a quota can be made here")
         began_s = time.perf_counter()
         ran = subprocess.run(
             [
                 sys.executable,
+                *(() if group is None else ("-c", _ENTER, str(group))),
                 "-m",
                 "stoker",
                 "profile",

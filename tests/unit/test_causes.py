@@ -198,10 +198,11 @@ def test_what_threads_use_is_the_training_process_s_time_already():
     crew = [worker(place, busy_s=2.0, cpu=0.25, runq=0.05) for place in range(4)]
     crowd = {"wall_ns": 2 * SECOND, "parent_cpu_ns": 2 * SECOND, "loop_runq_ns": 0}
     threads = loader({}, executor="thread", workers=crew, load=crowd)
-    evidence: list[Measurement] = []
-    culprit(threads, machine(), evidence, [])
-    (told,) = [each for each in evidence if each.code == "wanted_cpus"]
-    assert told.value == pytest.approx(4 * 0.3)
+    for gil, wanted in ((False, 4 * 0.3), (True, 1.0)):  # with a lock, they may be able to use one CPU
+        evidence: list[Measurement] = []
+        culprit(threads, machine(gil=gil), evidence, [])
+        (told,) = [each for each in evidence if each.code == "wanted_cpus"]
+        assert told.value == pytest.approx(wanted)
     alone = loader({}, executor="inline", workers=[worker(-1, busy_s=1.0, cpu=0.5)], load=crowd)
     assert parent_cpu_ns(alone) == 1500 * MS
 

@@ -9,7 +9,7 @@ import pytest
 
 from stoker._runtime.simulation.setting import Setting
 from stoker._tools.tune.model.block import Block
-from stoker._tools.tune.model.race import Race, RaceEntry
+from stoker._tools.tune.model.race import HOPELESS, Race, RaceEntry
 from stoker._tools.tune.model.standings import CountedBlock, Standings
 from tests.unit.tuning.simulated_blocks import Plant, raced, workers
 
@@ -115,7 +115,7 @@ def test_settings_that_cannot_be_told_apart_are_rivals():
     close = {Setting(0): 10.0, Setting(2): 5.0, Setting(3): 4.85, Setting(4): 5.1}
     race = entered(close)
     raced(race, Plant(close, noise=0.15), budget_s=8.0)
-    assert race.stopped == "budget"
+    assert race.stopped == HOPELESS
     assert race.standings.rivals(race.best)
 
 

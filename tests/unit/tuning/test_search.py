@@ -157,6 +157,32 @@ def test_where_data_is_no_bottleneck_nothing_is_changed():
     assert fake.now < 15
 
 
+TRIFLE = Work(32, (MS // 10,) * 20, (MS // 10,) * 20, parent_ns=MS // 20, batch_bytes=1 << 12)
+
+
+def test_batches_that_take_next_to_nothing_need_no_race_and_no_workers():
+    fake = Fake(replace(LOADER, setting=Setting(engine="torch")), work=[TRIFLE])
+    found = tuned(fake)
+    assert found.stopped == "no worker can help"
+    assert not found.changed
+    assert found.separated
+    assert found.verdict.startswith("Keep no workers: a batch is made in 0.1 ms")
+    assert not [each for each, _ in fake.asked if each == "block"]
+    assert fake.now < 10
+
+
+def test_a_step_that_is_as_short_makes_such_batches_count():
+    fake = Fake(replace(LOADER, setting=Setting(engine="torch")), work=[TRIFLE])
+    assert tuned(fake, Demand(MS // 5, source="step-ms")).stopped != "no worker can help"
+
+
+def test_workers_that_make_such_batches_are_compared_with_none():
+    fake = Fake(work=[TRIFLE], plant=Plant(Law({Setting(0): 0.2})))
+    found = tuned(fake)
+    assert found.recommended.workers == 0
+    assert not found.starts
+
+
 def test_with_a_demand_no_more_workers_than_it_needs():
     found = tuned(Fake(DATASET), Demand(22 * MS, source="step-ms"))
     assert found.recommended.workers in (2, 3)

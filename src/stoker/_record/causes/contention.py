@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stoker._record.causes.thresholds import LEAST_SHARE, LEAST_TASK_NS, MORE_THAN_ONE, THROTTLED
+from stoker._record.causes.thresholds import LEAST_SHARE, LEAST_TASK_NS, MORE_THAN_ONE, MOST_HELD, THROTTLED
 from stoker._record.schema import Load, LoaderRecord, Machine, WorkerRecord
 
 
@@ -39,7 +39,7 @@ def culprit(
     if usable is None or not load.wall_ns:
         missing.append("how many CPUs there are, so other users of them are not known")
         return None
-    wanted, excess = _wanted_cpus(loader, usable)
+    wanted, excess = _wanted_cpus(loader, usable, machine.gil is not False)
     got = (load.own_cpu_ns if load.own_cpu_ns is not None else _job_cpu_ns(loader)) / load.wall_ns
     taken = max(0.0, min(wanted, float(usable)) - got)
     foreign = foreign_cpus(load)
@@ -78,7 +78,7 @@ def active_threads(worker: WorkerRecord) -> float:
     return min(ratio, float(worker.threads or ratio))
 
 
-def _wanted_cpus(loader: LoaderRecord, usable: int) -> tuple[float, float]:
+def _wanted_cpus(loader: LoaderRecord, usable: int, gil: bool) -> tuple[float, float]:
     """CPUs that the job would use if all were free, while its workers are busy; and by how much that exceeds those there are,
     averaged over the whole time."""
     wall_ns = loader.load.wall_ns
@@ -86,12 +86,16 @@ def _wanted_cpus(loader: LoaderRecord, usable: int) -> tuple[float, float]:
     if loader.kind.workers:  # without workers the loop is the worker
         peak += loader.load.loop_runq_ns or 0
     peak /= wall_ns
-    busy = 0.0
+    busy = at_work = 0.0
     for each in loader.workers:
         if each.metered_ns:
             # Readings reach back to the one before, and so a little beyond the time at work.
-            peak += min(1.0, (each.cpu_ns + each.runq_ns) / each.metered_ns) * active_threads(each)
+            at_work += min(1.0, (each.cpu_ns + each.runq_ns) / each.metered_ns) * active_threads(each)
             busy += min(1.0, each.busy_ns / wall_ns)
+    # Threads that used no more than one CPU all together may share Python's lock: then they cannot use more.
+    if loader.kind.threads and gil and sum(each.cpu_ns for each in loader.workers) <= MOST_HELD * wall_ns:
+        at_work = min(at_work, 1.0)
+    peak += at_work
     return peak, max(0.0, peak - usable) * busy / max(1, len(loader.workers))
 
 

@@ -35,7 +35,7 @@ PROCEDURE = (
 
 _OWN_LINE = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b", re.MULTILINE)
 _FAILED = re.compile(
-    r"^Traceback \(most recent call last\)|\b\w*(?:Error|Exception)\b|^error: |^fatal: |^Killed\b|core dumped|panicked at|"
+    r"Traceback \(most recent call last\)|\b\w*(?:Error|Exception)\b|^error: |^fatal: |^Killed\b|core dumped|panicked at|"
     r"Watchdog caught",
     re.MULTILINE,
 )

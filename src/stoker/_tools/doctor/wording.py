@@ -28,6 +28,7 @@ _BENEATH = (
 OTHERS = (
     rf'File "{_BENEATH}[^"\n]{{1,400}}", line \d+|^File {_BENEATH}[^\n"]{{1,300}}:\d+, in |^Cell In\[|^<ipython-input'
     rf"|^ ?(?! *\d){_BENEATH}[^\n ]{{1,300}}\.py(?::\d+)? in [\w<]|^[^\s\"][^\n:]{{0,200}}\.py:\d+: (?:in [\w<]+|[A-Z]\w+)?$"
+    r"|^[\w./-]{1,200}\.py: {2,}\S"  # what grep found in a program
 )
 """There are frames of something else than multiprocessing and torch's loader. A loader's start in a child, and the tail of a
 traceback, have none."""
@@ -47,9 +48,15 @@ NETWORK = r"urllib3|requests[\\/]|http[\\/]client\.py|aiohttp|botocore|s3fs|gcsf
 STARTING = (
     r"popen_(?:fork|spawn_\w+|forkserver)\.py(?!:\d+: \w*Warning)|"
     r"reduction\.py(?:\", line \d+,|:\d+,?)? in dump\b|in _launch\b|w\.start\(\)|"
-    r"_Popen\(process_obj\)|multiprocessing[\\/]forking\.py"
+    r"_Popen\(process_obj\)|multiprocessing[\\/]forking\.py|_get_iterator\b"
 )
 """A process was being started."""
+WITH_WORKERS = (
+    r"\bnum_workers[\"']?\s{0,3}[=:]\s{0,3}[1-9]|--(?:num[-_])?(?:workers|nw)[ =][1-9]|\b[1-9]\d* num_workers"
+)
+"""Options or words that say that there were workers."""
+ABOUT_LOADERS = r"(?i)\bdata ?loader|\bnum_workers?\b"
+"""People tell what they did in words."""
 FEEDING = r"multiprocessing[\\/]queues\.py\", line \d+, in _feed\b"
 """The thread of a queue was sending a batch."""
 POOLS = r"multiprocess(?:ing)?[\\/]pool\.py|concurrent[\\/]futures|joblib[\\/]|loky|billiard|celery|(?:Spawn|Fork)Pool|pathos[\\/]"

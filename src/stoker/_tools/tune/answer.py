@@ -34,7 +34,13 @@ class AnswerBuilder:
         baseline = target.setting if target is not None else Setting()
         best = race.best if race is not None else None
         fine = search.stopped == "not the bottleneck"
-        chosen = baseline if fine else best if best is not None else self._safe()
+        chosen = (
+            baseline
+            if fine or search.stopped == "no worker can help"
+            else best
+            if best is not None
+            else self._safe()
+        )
         rivals: tuple[Setting, ...] = ()
         if race is not None and best is not None and not fine:
             rivals = (*race.standings.rivals(chosen), *search.untried)

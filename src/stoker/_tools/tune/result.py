@@ -39,7 +39,8 @@ class Tuning:
     limit: str = ""
     """The next limit."""
     stopped: str = ""
-    """Why the search ended: "one left", "the rest are within 3 %", "budget", "interrupted", "not the bottleneck", "failed"."""
+    """Why the search ended: "one left", "the rest are within 3 %", "more time would not tell them apart",
+    "budget", "interrupted", "not the bottleneck", "no worker can help", "failed"."""
     spent_s: float = 0.0
     host: Host | None = None
     work: Work | None = None

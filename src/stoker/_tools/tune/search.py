@@ -16,7 +16,7 @@ from stoker._tools.tune.model import candidates, verdict
 from stoker._tools.tune.model.block import Block
 from stoker._tools.tune.model.candidates import KnobContext
 from stoker._tools.tune.model.prior import Prior, predict, prior
-from stoker._tools.tune.model.race import Race, RaceEntry
+from stoker._tools.tune.model.race import HOPELESS, Race, RaceEntry
 from stoker._tools.tune.model.verdict import CEILING
 from stoker._tools.tune.safety import bounds_of, this_host
 from stoker._tools.tune.session import ProbeLost, Prober, ask_host, block_trial, find_step
@@ -40,6 +40,10 @@ _HANG_S = 15.0
 _WAITS = 0.015
 _BESIDE = 0.08
 """A loop that waits less than this has no data problem, even if its step takes this much longer than given."""
+_TRIFLE_NS = 300_000
+"""A batch that is made in less is handed over in about as much: without a step that is known, no worker can help."""
+_STARTS_NS = 2_000_000
+"""Of batches that take less, start methods are not tried: workers hardly matter."""
 _CROWDED = 0.15
 """If other programs leave no CPU idle, a loop may wait this much and still have no data problem, if the replay says so."""
 
@@ -133,8 +137,18 @@ class Search:
             self._give_up("budget", "the budget was spent before two settings could be compared")
             return
         if self._is_worth_it():
+            if self._needs_no_worker():
+                self.stopped = "no worker can help"
+                return
             self._look_at_samples()
             self._compare()
+
+    def _needs_no_worker(self) -> bool:
+        """Whether there are no workers, batches take next to nothing, and no step says that even this counts."""
+        assert self.target is not None
+        assert self.work is not None
+        trifle = bool(self.work.batch_ns) and self.work.typical_ns < _TRIFLE_NS
+        return trifle and not self.demand.step_ns and not self.target.setting.workers
 
     def _give_up(self, stopped: str, failure: str) -> None:
         self.stopped = stopped
@@ -260,7 +274,7 @@ class Search:
         self._expect(settings)
         whole_s = self._session.left_s
         self._run_rounds(until_s=whole_s * (1 - _FIRST_SHARE))
-        while self._session.left_s > _MORE_SHARE * whole_s:
+        while self._session.left_s > _MORE_SHARE * whole_s and self.race.stopped != HOPELESS:
             best = self.race.best
             if best is None:
                 break
@@ -296,6 +310,8 @@ class Search:
         assert self.target is not None
         assert self.prior is not None
         if self._session.left_s < _STARTS_S or self.target.stream or not bounds_of(self.target).workers:
+            return None
+        if self.work is not None and self.work.typical_ns < _STARTS_NS:
             return None
         own, usual = self.target.setting.start_method, self.host.start_method
         self._progress("ways to start workers")

@@ -41,6 +41,7 @@ _PREFIX = re.compile(
     | \[\d+,\d+\]<std(?:err|out)>:                                               # mpirun
     | \((?:[\w.:<>-]{1,80}[ ])?pid=\d+(?:,[ ]ip=[\w.:]+)?\)                      # Ray
     | \[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?(?:[ ]-|:(?=[ ]))?
+    | \d\d:\d\d:\d\d\|[A-Z]\|                                                    # a logger's initials
     | \[?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?
     | [A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ]\d\d:\d\d:\d\d[ ][\w.-]{1,60}[ ][\w.-]{1,40}(?:\[\d+\])?:   # syslog, journalctl
     | std(?:err|out)[ ][FP]                                                      # containerd

@@ -20,7 +20,7 @@ _QUOTED_LINE = re.compile(r"[ \t]*\d{1,5}[ \t│]")
 _BEFORE_CHARS, _AFTER_CHARS = 8000, 4000
 """Around a match: where its ``also`` and ``never`` are looked for."""
 _PASSED = re.compile(
-    r"Exception ignored (?:in|while)[^\n]*\n(?:Traceback[^\n]*\n)?"
+    r"(?:\A(?:\w+\.)*\w+Error: [^\n]*\n(?=Exception ignored))?Exception ignored (?:in|while)[^\n]*\n(?:Traceback[^\n]*\n)?"
     r"(?:(?!Traceback|[\w.]+(?:Error|Exception|Interrupt|Exit)\b)[^\n]+\n){0,60}"
     r"(?:[\w.]+(?:Error|Exception|Interrupt|Exit)\b[^\n]*)?"
     r"|^[^\n]{0,2000}(?:; a new worker takes its place|[\[(:] ?stoker explain STK\d{3}[\])])[^\n]*(?:\n[ \t]+[^\n]*)*",
@@ -29,7 +29,7 @@ _PASSED = re.compile(
 """What the run went on after: exceptions that Python could not raise (a clean-up that failed), warnings of stoker's with all
 that is said in them."""
 _RAISED = re.compile(
-    r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b"
+    r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception)(?:\b|Traceback \(most)|\braised \w+Error\b"
     r"|^Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+(?!KeyboardInterrupt)[\w.]+(?:: |$)",
     re.MULTILINE,
 )

@@ -31,9 +31,8 @@ def findings(
         found_all.insert(0, slow_worker(case))
     cache = sample_cache(case)
     if cache is not None:
-        first = found_all[0].gain if found_all and found_all[0].edit is not None else None
-        better = first is None or (first.share or 0.0) < ((cache.gain and cache.gain.share) or 0.0)
-        found_all.insert(0 if better else 1, cache)
+        # What names the cause comes first: a cache suits only samples that are not random, which a record does not show.
+        found_all.insert(1, cache)
     if loader.engine == "torch":
         other = switch(case)
         # Where the loader's own doing is part of it, that is the second thing to try, else the last.

@@ -28,6 +28,10 @@ ROUNDS = 8
 HALF = 1.06
 """At these rounds the slower half leaves if it is slower by this."""
 _RUNGS = (3, 5)
+HOPELESS = "more time would not tell them apart"
+_HOPELESS_ROUNDS = 5
+_HOPE = 1.5
+"""Settings are given up as not separable when that takes so many times the rounds that there is time for."""
 _SHORTEST_S = 0.2
 _LONGEST_S = 1.0
 _LEAST = 4
@@ -123,6 +127,9 @@ class Race:
                 return self._entries(again, left_s)
             self._close_round()
         if not self._decide():
+            return None
+        if self._is_hopeless(left_s):
+            self.stopped = HOPELESS
             return None
         if self.rounds and self.cost_s(self.alive) > left_s:
             self._squeeze(left_s)
@@ -301,6 +308,26 @@ class Race:
         if min(standings.rounds(each) for each in self.alive) >= LEAST_ROUNDS and self._is_settled(standings):
             self.stopped = "the rest are within 3 %"
             return False
+        return True
+
+    def _is_hopeless(self, left_s: float) -> bool:
+        """Whether all that is left differs by less than the time that is left could show: an interval narrows with the root of
+        the rounds.
+        """
+        standings = self.standings
+        rounds = min((standings.rounds(each) for each in self.alive), default=0)
+        if rounds < _HOPELESS_ROUNDS or len(self.alive) < 2:
+            return False
+        possible = rounds + left_s / max(0.01, self.cost_s(self.alive))
+        best = standings.leader(self.alive)
+        for each in self.alive:
+            if each == best:
+                continue
+            ratio = standings.ratio(each, best)
+            half = (ratio.high - ratio.low) / 2
+            to_show = max(ratio.middle - 1 - TIE, 1 + 1.5 * TIE - ratio.middle, 0.005)
+            if rounds * (half / to_show) ** 2 <= _HOPE * possible:
+                return False
         return True
 
     def _is_settled(self, standings: Standings) -> bool:

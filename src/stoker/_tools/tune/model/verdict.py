@@ -67,6 +67,7 @@ class VerdictCase:
         """Whether the answer comes from one worker's batches alone."""
         return (
             not self.measured
+            and not self.trifle
             and self.stopped != "failed"
             and self.work is not None
             and bool(self.work.batch_ns)
@@ -77,10 +78,15 @@ class VerdictCase:
         """Whether data is not the bottleneck."""
         return self.stopped == "not the bottleneck"
 
+    @property
+    def trifle(self) -> bool:
+        """Whether batches take so little that there was nothing to compare."""
+        return self.stopped == "no worker can help"
+
     def separated(self, gain: Interval | None) -> bool:
         """Whether the answer is certain: it was compared with others, and none may be as good."""
         compared = sum(each.blocks > 0 for each in self.points) > 1
-        return self.measured and (compared or self.fine) and not rivals_left(self, gain)
+        return self.trifle or (self.measured and (compared or self.fine) and not rivals_left(self, gain))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,10 @@ def _verdict(case: VerdictCase, gain: Interval | None) -> str:
             f"at most {case.ceiling:.1%} of a step's time" if case.ceiling is not None else "next to nothing"
         )
         return f"Data is not your problem: if it took no time at all, that would save {most}. Leave it as it is ({base})."
+    if case.trifle and case.work is not None:
+        made = duration(case.work.typical_ns / 1e9)
+        keep = f"Keep {base}" if case.loader else f"Take {base}"
+        return f"{keep}: a batch is made in {made}, and workers would save no more than that of a step."
     if not case.measured:
         reason = case.failure or (
             "it was interrupted" if case.stopped == "interrupted" else "there was no time"
@@ -190,6 +200,10 @@ def _doubt(case: VerdictCase, gain: Interval | None) -> str:
 
 
 def _why(case: VerdictCase) -> Iterator[str]:
+    if case.trifle:
+        yield "Handing a batch over from a worker takes about as long as making it here."
+        yield "A step that is as short makes even this count: give its time (--step-ms), and tune again."
+        return
     if not case.measured:
         host = case.host
         if case.replayed:

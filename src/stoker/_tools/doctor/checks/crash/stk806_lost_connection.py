@@ -29,7 +29,7 @@ on their way (harmless at exit). Batches that outlive their loader have to be cl
 from __future__ import annotations
 
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.wording import FOREIGN, LOADER, NETWORK
+from stoker._tools.doctor.wording import FOREIGN, FRAME, LOADER, NETWORK, WITH_WORKERS
 
 CHECK = Check(
     __name__,
@@ -44,7 +44,8 @@ CHECK = Check(
             also=(
                 (
                     r"rebuild_storage_fd|reductions\.py|resource_sharer|in _try_get_data|pin_memory\.py|"
-                    r"_utils[\\/]worker\.py|in _feed\b"
+                    r"_utils[\\/]worker\.py|in _feed\b|in (?:recvfds|recv_handle|send_handle)\b|worker_result_queue|"
+                    r"in _shutdown_workers"
                 ),
                 LOADER,
             ),
@@ -64,6 +65,7 @@ CHECK = Check(
             never=(FOREIGN, NETWORK),
             weight=10,
         ),
+        Mark(r"^ConnectionResetError: ", also=(WITH_WORKERS,), never=(FRAME, FOREIGN, NETWORK), weight=8),
     ),
     rows=(32,),
 )

@@ -156,7 +156,7 @@ CHECK = Check(
         ),
         Mark(r"received (?:\d+|%d) items of ancdata", weight=28),
         Mark(
-            r"unable to open shared memory object </[\w./-]+> in read[-/]write mode",
+            r"unable to open shared memory object \S{1,80} in read[-/]write mode",
             never=(r"No such file or directory|No space left|File exists|Permission denied",),
             weight=20,
         ),

@@ -36,7 +36,7 @@ from stoker._record.finding import Edit, Finding, size
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import LOADER, OTHERS, POOLS
+from stoker._tools.doctor.wording import FRAME, LOADER, OTHERS, POOLS, STARTING, WITH_WORKERS
 
 _STRICT = 2
 _ROOM_BYTES = 4 << 30
@@ -88,7 +88,7 @@ CHECK = Check(
     marks=(
         Mark(
             r"OSError: \[Errno 12\] Cannot allocate memory",
-            also=(r"os\.fork\(\)|popen_fork|in _launch", LOADER),
+            also=(rf"os\.fork\(\)|{STARTING}", LOADER),
             never=(POOLS,),
             weight=25,
         ),
@@ -97,6 +97,12 @@ CHECK = Check(
             also=(r"self\.pid ?= ?os\.fork\(\)|multiprocessing[\\/](?:popen_fork|forking)\.py",),
             never=(OTHERS, POOLS),
             weight=14,
+        ),
+        Mark(
+            r"OSError: ?\[Errno 12\] Cannot allocate memory",
+            also=(WITH_WORKERS,),
+            never=(FRAME, POOLS),
+            weight=9,
         ),
         Mark(r"a worker process \(fork\) could not be started: Cannot allocate memory", weight=30),
     ),

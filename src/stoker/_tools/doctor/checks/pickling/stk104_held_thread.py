@@ -47,7 +47,18 @@ from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.process import ProcessFacts
 from stoker._tools.doctor.facts.scan import HeldResource, ScanFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import FEEDING, IN_WORKER, LOADER, OTHERS, POOLS, RANKS, STARTING, TRAINERS
+from stoker._tools.doctor.wording import (
+    ABOUT_LOADERS,
+    FEEDING,
+    FRAME,
+    IN_WORKER,
+    LOADER,
+    OTHERS,
+    POOLS,
+    RANKS,
+    STARTING,
+    TRAINERS,
+)
 
 
 def examine(scan: ScanFacts, target: TargetFacts, process: ProcessFacts | None = None) -> Iterator[Finding]:
@@ -116,6 +127,7 @@ CHECK = Check(
         Mark(_HELD, also=(LOADER, STARTING), weight=22),
         Mark(_HELD, also=(TRAINERS, STARTING), never=(RANKS, POOLS), weight=20),
         Mark(_HELD, also=(STARTING,), never=(OTHERS, FEEDING, POOLS), weight=14),
+        Mark(_HELD, also=(ABOUT_LOADERS,), never=(FRAME, POOLS), weight=13),
         Mark(r"cannot schedule new futures after (?:interpreter )?shutdown", also=(IN_WORKER,), weight=16),
     ),
     rows=(5,),

@@ -67,6 +67,7 @@ CHECK = Check(
         Mark(
             r"Can't get attribute '[\w.]+' on <module '__main__' \((?:built-in|"
             r"<class '_frozen_importlib\.BuiltinImporter'>|<_frozen_importlib[^\n]{0,80})\)>",
+            never=(POOLS, r"<traceback object at"),  # a program's own report of an error, of whatever kind
             weight=26,
         ),
         Mark(
