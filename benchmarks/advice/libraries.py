@@ -129,7 +129,7 @@ def _with_torchvision() -> None:
         names = ["nms", "qnms", "deform_conv2d", "_deform_conv2d_backward"]
         for each in ("roi_align", "ps_roi_align", "roi_pool", "ps_roi_pool"):
             names += [each, f"_{each}_backward"]
-        _OPERATORS.extend([torch.library.Library("torchvision", "FRAGMENT")])
+        _OPERATORS.extend([torch.library.Library("torchvision", "FRAGMENT")])  # type: ignore[no-untyped-call]
         for each in names:
             _OPERATORS[0].define(f"{each}(Tensor it) -> Tensor")
 
