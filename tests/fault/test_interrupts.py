@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -25,6 +26,7 @@ from stoker._runtime.pool.loader_stats import LoaderStats
 from stoker._runtime.pool.pool import Pool
 from stoker._runtime.protocol import status_page
 from stoker._runtime.protocol.status_page import StatusPage
+from stoker._runtime.transport import shared_pages
 from stoker._runtime.transport.arena import Arena
 from stoker._runtime.worker.cpu_meter import CpuMeter
 from stoker._runtime.worker.rng.trainer_generators import TrainerGenerators
@@ -116,6 +118,28 @@ def test_an_interrupt_while_the_fork_server_is_waited_for_leaves_nothing(
         assert caught.tb is not None  # which may hold what the start had opened
         assert not holdings().descriptors - before
         assert values(loader) == VALUES
+
+
+def test_an_interrupt_leaves_no_memory_mapped_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C comes after the system has mapped the memory, and before the mapping is anybody's."""
+    arena = Arena()
+    try:
+        before = holdings().mappings
+        with Rehearsal() as seen:
+            shared_pages.SharedMapping(arena.fd, 0, 1 << 16)
+        assert holdings().mappings == before
+        code = shared_pages.SharedMapping.__init__.__code__
+        places = [place for place in seen.places if place.code is code]
+        assert places
+        for place in places:
+            interrupt = Interrupt(place, 1, "spares nothing")
+            with contextlib.suppress(KeyboardInterrupt), interrupt:
+                shared_pages.SharedMapping(arena.fd, 0, 1 << 16)
+            assert interrupt.done
+            gc.collect()
+            assert holdings().mappings == before, interrupt.where
+    finally:
+        arena.close()
 
 
 def test_bad_samples_of_a_batch_that_is_taken_back_are_not_in_the_receipt(

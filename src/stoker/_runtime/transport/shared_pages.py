@@ -73,19 +73,24 @@ class SharedMapping:
     Any thread. ``__del__`` may run inside garbage collection; it only unregisters and unmaps.
     """
 
-    __slots__ = ("_from_address", "_unmap", "address", "length", "limit", "page_lock", "view")
+    __slots__ = ("_from_address", "_mapped", "_unmap", "address", "length", "limit", "page_lock", "view")
 
     def __init__(self, fd: int, offset: int, length: int) -> None:
-        self.length = 0
+        self.length = length
         self.page_lock: PageLock | None = None
-        self._unmap: Callable[[int, int], int] = _munmap
-        address = _mmap(None, length, _PROT_READ_WRITE, _MAP_SHARED, fd, offset)
+        self._unmap: Callable[[Any, int], int] = _munmap
+        self._mapped: list[int | None] = []
+        # All of it in C: Ctrl-C, which comes between bytecodes, finds the address where ``__del__`` looks for it.
+        self._mapped.extend(
+            map(_mmap, (None,), (length,), (_PROT_READ_WRITE,), (_MAP_SHARED,), (fd,), (offset,))
+        )
+        address = self._mapped[0]
         if address == _MAP_FAILED or address is None:
+            self._mapped.clear()
             code = ctypes.get_errno()
             why = f"{os.strerror(code)}: mapping {length} bytes of shared memory; see RLIMIT_AS (ulimit -v)"
             raise OSError(code, why)
         self.address: int = address
-        self.length = length
         self.limit = address + length
         self._from_address: Callable[[int], Any] = _anchor_type(length).from_address
         # For the owner's own reads and writes: keeps nothing alive, valid only as long as the mapping.
@@ -118,10 +123,10 @@ class SharedMapping:
             page_lock.end()
 
     def __del__(self) -> None:
-        if self.length:
+        if self._mapped:
             if self.page_lock is not None:
                 self.page_lock.end()
-            self._unmap(self.address, self.length)
+            self._unmap(self._mapped.pop(), self.length)
 
 
 def mapping_bytes(nbytes: int, stride: int) -> int:
