@@ -20,6 +20,7 @@ from stoker._runtime.engine.duplicate_streams import DuplicateStreams, content_h
 from stoker._runtime.engine.stall_monitor import StallMonitor
 from stoker._runtime.engine.step_writer import StepWriter
 from stoker._runtime.executors.base import Arrival
+from stoker._runtime.executors.interrupt_delay import InterruptDelay
 from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.executors.process.crash_report import code_of
 from stoker._runtime.plan.planner import Planner
@@ -92,7 +93,8 @@ class Iteration:
         self._autoscaler = autoscaler
         if recorder is not None:
             inline = not pool.plan.kind.workers
-            step_buffer = recorder.step_buffer(pool.attribution)
+            with InterruptDelay():  # it may open the run page and the journal
+                step_buffer = recorder.step_buffer(pool.attribution)
             self.observer = StepWriter(
                 recorder, step_buffer, self._scheduler, parent=inline, batched=pool.plan.spec.auto_collation, rows=rows,
                 persistent=pool.persistent, to_device=stager is not None and stager.to_device,

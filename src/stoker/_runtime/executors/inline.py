@@ -15,6 +15,7 @@ from stoker._host.code_location import is_stoker
 from stoker._runtime.executors import time_limit
 from stoker._runtime.executors.base import HEAP, Arrival, IterationStart, WorkerActivity, WorkerMemory
 from stoker._runtime.executors.in_process import carry_out
+from stoker._runtime.executors.interrupt_delay import InterruptDelay
 from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.protocol.status_page import COLLATING, EPOCH, NO_ROW, PHASE, ROW, WORDS, cache_counts
 from stoker._runtime.protocol.worker_spec import Resume, WorkerSpec
@@ -99,7 +100,8 @@ class InlineExecutor:
         here = (os.getpid(), threading.get_ident())
         if here != self._meter_of:
             self._close_meter()
-            self._meter, self._meter_of = SingleTaskMeter(), here
+            with InterruptDelay():
+                self._meter, self._meter_of = SingleTaskMeter(), here
 
     def _close_meter(self) -> None:
         if self._meter is not None:

@@ -16,6 +16,7 @@ from time import monotonic
 
 from stoker._host.local_ranks import local_ranks
 from stoker._host.memory_available import Gauge, MemoryAvailable
+from stoker._runtime.executors.interrupt_delay import InterruptDelay
 from stoker._runtime.scheduler import policy
 
 
@@ -63,7 +64,8 @@ class MemoryBudget:
 
         Called on any thread. Only the thread that applies a reading calls ``settle``.
         """
-        self._room = self._gauge.read()
+        with InterruptDelay():  # it opens files of the kernel
+            self._room = self._gauge.read()
         self._held_bytes = held_bytes
         self._loaders = max(1, loaders)
         self.bytes = policy.allowed_bytes(
