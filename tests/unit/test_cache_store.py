@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from stoker._runtime.cache.storage import backing
+from stoker._runtime.cache.storage import attaching, backing
 from stoker._runtime.cache.storage.attaching import StoreHandle, StorePlan
 from stoker._runtime.cache.storage.store import ENTRY_BYTES, EntryKey, Store, read_header
 
@@ -72,3 +74,40 @@ def test_shared_memory_is_found_by_its_name() -> None:
     assert found is not None
     made.close()
     found.close()
+
+
+@pytest.mark.parametrize("nameless", [True, False], ids=["without a name", "with a name"])
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_new_file_is_there_when_it_is_whole(
+    nameless: bool, taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not nameless:
+        monkeypatch.setattr(backing, "_nameless", lambda folder: -1)
+    path = backing.file_in(tmp_path, "label")
+    if taken:
+        path.write_bytes(b"of before")
+    before = os.listdir(tmp_path)
+    with pytest.raises(ZeroDivisionError), backing.new_file(path):
+        _ = 1 / 0
+    assert os.listdir(tmp_path) == before
+    with backing.new_file(path) as made:
+        os.write(made.fd, b"whole")
+        if nameless:  # whoever is killed here leaves nothing
+            assert os.listdir(tmp_path) == before
+    made.close()
+    assert os.listdir(tmp_path) == [path.name]
+    assert path.read_bytes() == b"whole"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_lock_under_which_stores_are_made_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(attaching, "_WAIT_S", 0.0)
+    with attaching._alone():
+        assert [each.name for each in tmp_path.rglob("*")] == ["stoker"]
+        with pytest.raises(TimeoutError, match="locked by a process that does not go on"), attaching._alone():
+            pass
+    with attaching._alone():
+        pass

@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,7 @@ def _open(plan: StorePlan, hint: tuple[int, int] | None) -> Store:
         return _open_file(plan, Path(plan.folder))
     found = backings.find_memory(plan.token, hint)
     if found is None:
-        with _alone(plan.token):
+        with _alone():
             found = backings.find_memory(plan.token)
             if found is None:
                 found = backings.create_memory(plan.token)
@@ -122,7 +122,7 @@ def _open(plan: StorePlan, hint: tuple[int, int] | None) -> Store:
 def _open_file(plan: StorePlan, folder: Path) -> Store:
     folder = backings.private_folder(folder)
     path = backings.file_in(folder, plan.label)
-    with _alone(plan.token):
+    with _alone():
         backings.remove_unfinished(path)
         found = backings.open_file(path)
         if found is not None:
@@ -161,47 +161,26 @@ def _made(found: Backing, plan: StorePlan) -> Store:
 
 
 @contextmanager
-def _alone(token: str) -> Iterator[None]:
-    """Hold the lock of a store while it is made. It ends with its process; one that is stopped is waited for 5 seconds."""
-    path = private_runtime_folder(os.environ) / f"cache-{token}.lock"
-    until = time.monotonic() + _WAIT_S
-    while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(path, fd):
-                break
-        except BlockingIOError:
-            pass
-        os.close(fd)
-        if time.monotonic() > until:
-            raise TimeoutError(f"{path} is held by a process that does not go on")
-        time.sleep(_PAUSE_S)
+def _alone() -> Iterator[None]:
+    """Hold the lock under which this user's stores are made. A process that is stopped while it has it is waited for 5 seconds.
+
+    It is a lock of the folder, and not of a file in it: a process that is killed leaves nothing.
+    """
+    folder = private_runtime_folder(os.environ)
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        _remove_left(path)
-        yield
-    finally:
-        with suppress(OSError):
-            os.unlink(path)
-        os.close(fd)
-
-
-def _remove_left(own: Path) -> None:
-    """Remove locks that killed processes left. One that somebody holds stays; one that somebody just opened is made again there."""
-    for path in own.parent.glob("cache-*.lock"):
-        if path == own:
-            continue
-        with suppress(OSError):
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        until = time.monotonic() + _WAIT_S
+        while True:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_at(path, fd):
-                    os.unlink(path)
-            finally:
-                os.close(fd)
-
-
-def _is_at(path: Path, fd: int) -> bool:
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.stat(path), os.fstat(fd))
-    return False
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise TimeoutError(f"{folder} is locked by a process that does not go on") from None
+                time.sleep(_PAUSE_S)
+        try:
+            yield
+        finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor too
+    finally:
+        os.close(fd)

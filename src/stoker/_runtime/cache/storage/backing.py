@@ -138,17 +138,31 @@ def open_file(path: Path) -> Backing | None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Backing]:
-    """Create a file that takes the place of ``path`` when the block ends well, and vanishes otherwise."""
+    """Create a file that takes the place of ``path`` when the block ends well, and vanishes otherwise.
+
+    It has no name until then, where the file system can do that: a process that is killed leaves nothing.
+    """
     fresh = path.with_name(_unfinished(path) + secrets.token_hex(8))
-    fd = os.open(fresh, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    fd = _nameless(path.parent)
+    named = fd < 0
+    if named:
+        fd = os.open(fresh, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     backing = Backing(fd, str(path), path)
     try:
         yield backing
+        if not named:
+            try:
+                _link(fd, path)
+                return
+            except FileExistsError:
+                named = True
+                _link(fd, fresh)
         os.replace(fresh, path)
     except BaseException:
         backing.close()
-        with suppress(OSError):
-            fresh.unlink()
+        if named:
+            with suppress(OSError):
+                fresh.unlink()
         raise
 
 
@@ -164,6 +178,19 @@ def remove_unfinished(path: Path) -> None:
         if each.name.startswith(prefix):
             with suppress(OSError):
                 each.unlink()
+
+
+def _nameless(folder: Path) -> int:
+    """Open a file without a name; -1 if the file system, or the system, has none."""
+    try:
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except (AttributeError, OSError):
+        return -1
+
+
+def _link(fd: int, path: Path) -> None:
+    """Give it a name. Raises FileExistsError if that is taken."""
+    os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd)  # which makes Python follow the link of /proc
 
 
 def boot_number() -> int:
