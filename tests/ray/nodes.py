@@ -76,6 +76,11 @@ class LoopbackNodes:
         """End the head's control service. A driver cannot go on without it."""
         self._cluster.head_node.kill_gcs_server()
 
+    def actors(self) -> list[str]:
+        """The actors that are not dead, of all drivers."""
+        table = self._cluster.global_state.actor_table(None, None, None)
+        return [f"{key[:8]} {each['State']}" for key, each in table.items() if each["State"] != "DEAD"]
+
     def _add(self, *, wait: bool) -> Any:
         return self._cluster.add_node(
             wait=wait,

@@ -5,6 +5,7 @@ Every batch is compared with what ``num_workers=0`` gives for the same seed. So 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -21,6 +22,7 @@ import stoker
 from stoker.errors import ClusterError
 from tests.ray.datasets import Noisy, workers_seen
 from tests.ray.nodes import DETECTION_S, LoopbackNodes, NamespaceNodes, until
+from tests.soak.leftovers import RAY, kill_one
 
 SEED = 20
 BATCH = 8
@@ -129,6 +131,23 @@ def driver_dies() -> dict[str, Any]:
     return {"findings": [], "took_s": took_s}
 
 
+def trainers_die(kills: int, seed: int = 0) -> dict[str, Any]:
+    """Kill trainers at random lines, one after the other: no actor, no worker and no file of theirs remains on the nodes."""
+    cluster = LoopbackNodes(2)
+    files = _ours(tempfile.gettempdir())
+
+    def remaining() -> list[str]:
+        found = [f"actor {each}" for each in cluster.actors()]
+        found += [f"worker {pid}" for pid in _workers_below(os.getpid())]
+        return found + [f"temporary file {each}" for each in sorted(_ours(tempfile.gettempdir()) - files)]
+
+    remains = [
+        kill_one(each, RAY, address=cluster.address, elsewhere=remaining)
+        for each in range(seed, seed + kills)
+    ]
+    return {"remains": remains}
+
+
 def endless(address: str, folder: str) -> None:
     """The driver of ``driver_dies``."""
     with loader_on(address, Noisy(10_000_000, 0.02, folder), 2) as loader:
@@ -221,6 +240,25 @@ def differences(number: int, batch: Any, wanted: Any) -> list[str]:
 
 def _seeded() -> torch.Generator:
     return torch.Generator().manual_seed(SEED)
+
+
+def _ours(folder: str) -> set[str]:
+    """What stoker has in a folder for temporary files, apart from the folder in which its processes meet."""
+    return {
+        each for each in os.listdir(folder) if each.startswith("stoker") and each != f"stoker-{os.getuid()}"
+    }
+
+
+def _workers_below(pid: int) -> list[int]:
+    """Processes that a loader named as its workers."""
+    import psutil
+
+    found = []
+    for each in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error, OSError), open(f"/proc/{each.pid}/comm") as comm:
+            if comm.read().startswith("stoker") and each.status() != psutil.STATUS_ZOMBIE:
+                found.append(each.pid)
+    return found
 
 
 def _parent(pid: int) -> int:

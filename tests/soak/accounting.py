@@ -17,6 +17,9 @@ from stoker._tools.verify.verification import verify
 from stoker.testing import holdings, leaks_since
 from tests.soak.account import Account
 
+GRACE_S = 30.0
+"""How long a busy machine may take to end a process or a thread that was told to."""
+
 _PART = ("digest", "samples_digest", "batches", "samples", "failed_count", "bad_count")
 
 
@@ -32,12 +35,12 @@ def accounted(account: Account) -> Iterator[Path]:
             account.find("raised", traceback.format_exc())
     for _ in range(3):  # objects with finalizers in cycles go one collection after the other
         gc.collect()
-    for leak in leaks_since(before):
+    for leak in leaks_since(before, grace_s=GRACE_S):
         account.find("leaked", leak)
-    lasting = multiprocessing.process.current_process()._config.get("tempdir") or ""  # type: ignore[attr-defined]
-    for name in sorted(
-        set(os.listdir(tempfile.gettempdir())) - files - {os.path.basename(lasting), f"stoker-{os.getuid()}"}
-    ):
+    deadline_s = time.monotonic() + GRACE_S
+    while (left := _temporary_files() - files) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    for name in sorted(left):
         account.find("leaked", f"temporary file {name}")
     account.elapsed_s = time.monotonic() - began_s
     gc.collect()
@@ -66,6 +69,12 @@ def verified(account: Account, *paths: Path, whole: bool = True) -> None:
     for answer in verify(paths).answers:
         if answer.level == "fault" and (whole or answer.code != "wrong-samples"):
             account.find("receipt", f"stoker verify: {answer}")
+
+
+def _temporary_files() -> set[str]:
+    """All but the folders that last: the fork server's, and the one in which processes of this user meet."""
+    lasting = multiprocessing.process.current_process()._config.get("tempdir") or ""  # type: ignore[attr-defined]
+    return set(os.listdir(tempfile.gettempdir())) - {os.path.basename(lasting), f"stoker-{os.getuid()}"}
 
 
 def _memory() -> tuple[int, int]:

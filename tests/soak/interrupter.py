@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import ctypes
 import dis
-import linecache
 import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -29,16 +29,6 @@ _CHECKS = frozenset(
     for name, code in dis.opmap.items()
     if name.startswith("CALL")
     or name in ("JUMP_BACKWARD", "BEFORE_WITH", "FOR_ITER", "WITH_EXCEPT_START", "SEND")
-)
-_OPENING = (
-    "memfd_create(",
-    "os.open(",
-    "os.pipe(",
-    "os.dup(",
-    "socketpair(",
-    "pidfd_open(",
-    "eventfd(",
-    "open_account(",
 )
 _object = ctypes.py_object
 _nothing: Any = ctypes.PYFUNCTYPE(None, _object, _object, _object)(("PyErr_Clear", ctypes.pythonapi))
@@ -88,11 +78,46 @@ class Rehearsal:
         return self._traced
 
 
+class Happening:
+    """Calls a function when the block comes to this place for the n-th time, as a garbage collection calls finalizers.
+
+    What it raises goes nowhere. ``done``: it was called.
+    """
+
+    def __init__(self, place: Place, occurrence: int, happen: Callable[[], object]) -> None:
+        self.done = False
+        self._place = place
+        self._left = occurrence
+        self._happen = happen
+
+    def __enter__(self) -> Happening:
+        sys.settrace(self._called)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _called(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if self.done or frame.f_code is not self._place.code:
+            return None
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        return self._traced
+
+    def _traced(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if event == "opcode" and frame.f_lasti == self._place.offset:
+            self._left -= 1
+            if self._left == 0:
+                self.done = True
+                self._happen()
+        return None if self.done else self._traced
+
+
 class Interrupt:
     """Ctrl-C when the block comes to this place for the n-th time. ``done``: the handler ran, and ``where`` says at which line.
 
-    It does not raise in functions whose qualified name begins with ``spared``: those of the test itself. Nor where a new descriptor
-    is on its way from the system to a variable: Python has no way to save it there. ``making``: a batch was being made.
+    It does not raise in functions whose qualified name begins with ``spared``: those of the test itself. ``making``: a batch was
+    being made.
     """
 
     def __init__(self, place: Place, occurrence: int, spared: str) -> None:
@@ -138,7 +163,7 @@ class Interrupt:
                 each.f_trace = None
             names.append(each.f_code.co_filename)
             each = each.f_back
-        if frame is None or frame.f_code.co_qualname.startswith(self._spared) or _in_flight(frame):
+        if frame is None or frame.f_code.co_qualname.startswith(self._spared):
             return
         self.done = True
         self.making = any(name.endswith(("/batch_maker.py", "/in_process.py")) for name in names)
@@ -156,8 +181,3 @@ def _opcode(code: CodeType, offset: int) -> int:
     if found is None:
         found = _codes[code] = code.co_code
     return found[offset]
-
-
-def _in_flight(frame: FrameType) -> bool:
-    text = linecache.getline(frame.f_code.co_filename, frame.f_lineno or 0)
-    return any(call in text for call in _OPENING)

@@ -25,6 +25,15 @@ class Leg(NamedTuple):
 LEGS = {
     "workers": Leg(5, 5, 120, "signals, stops, dying and bad rows, early ends; processes, threads, inline"),
     "interrupts": Leg(10, 10, 240, "Ctrl-C between two bytecodes of the engine, at every place in turn"),
+    "forgotten": Leg(
+        3,
+        10,
+        240,
+        "half-read iterators are collected between two bytecodes of the engine, at every place in turn",
+    ),
+    "starts": Leg(
+        3, 20, 240, "Ctrl-C at any moment while workers start, run and end: fork, forkserver, spawn"
+    ),
     "samples": Leg(
         2, 2, 90, "rows that raise, rows of None, samplers, collate functions that raise; hundreds a second"
     ),
