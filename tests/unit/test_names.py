@@ -114,6 +114,7 @@ MOST_FILES = 15
 MOST_LINES = 500
 LONG = {
     "_record/recorder.py": "one object with one state, which hooks, readers and the journal share",
+    "_runtime/engine/iteration.py": "one loop over one state; its ways for records, rests and copies differ in an order of calls",
     "_runtime/executors/process/executor.py": "the executor's contract on one selector; forwarding calls would cost time per batch",
     "_runtime/scheduler/scheduler.py": "one state machine: events that share its tables, each in a few lines",
     "arguments.py": "one table, with an entry of several lines per argument",

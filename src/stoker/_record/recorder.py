@@ -113,7 +113,7 @@ class Recorder:
         self._sink = sink
         self._lock = threading.RLock()
         self._step_buffers: list[StepBuffer] = []
-        self._quiet = quiet
+        self.quiet = quiet
         self._reset()
         if not quiet:
             _live.add(self)
@@ -158,7 +158,7 @@ class Recorder:
         self._journal_gap_ns = 500_000_000
         self._journal: Journal | None = None
         self._asked_for_journal = False
-        self._written = self._appended_ns = 0
+        self._written = self._quick_written = self._appended_ns = 0
         self._worker_usage = WorkerUsage()
         self._apart_ns = 0
         """Time of the last reading of workers, which is part of the wait that ends with them."""
@@ -229,7 +229,7 @@ class Recorder:
         if not self._asked_for_journal:  # not before: forked workers have recorders that nobody uses
             self._asked_for_journal = True
             self._guarded(self._open_journal)
-        if self.page is None and not self._begun and not self._quiet:
+        if self.page is None and not self._begun and not self.quiet:
             self._begun = True
             self._guarded(self._begin)
         with self._lock:
@@ -270,6 +270,20 @@ class Recorder:
     def fold(self, step_buffer: StepBuffer) -> None:
         """It is full."""
         self._guarded(partial(self._fold, step_buffer, final=False), step_buffer)
+
+    def rest(self, step_buffer: StepBuffer) -> None:
+        """Its next steps get no rows: none of those before waits for them."""
+        self._guarded(partial(self._fold, step_buffer, final=True, skims=True), step_buffer)
+
+    def rested(self, step_buffer: StepBuffer) -> None:
+        """Its steps get rows again: add those that got none."""
+        self._guarded(partial(self._count_quick, step_buffer), step_buffer)
+
+    def _count_quick(self, step_buffer: StepBuffer) -> None:
+        with self._lock:
+            quick, step_buffer.quick = step_buffer.quick, None
+            if quick is not None:
+                step_buffer.last = self._running_totals.count_quick(quick, step_buffer.last)
 
     def tick(self, step_buffer: StepBuffer, now_ns: int) -> None:
         """It is time to tell others how things are."""
@@ -370,7 +384,10 @@ class Recorder:
         """The sums as they will be when the rows are added that are held back."""
         running_totals = self._running_totals.copy()
         for step_buffer in self._step_buffers:
-            running_totals.add(step_buffer.pending(), step_buffer.attribution.copy(), step_buffer.last)
+            last = step_buffer.last
+            if step_buffer.quick is not None:
+                last = running_totals.count_quick(step_buffer.quick, last)
+            running_totals.add(step_buffer.pending(), step_buffer.attribution.copy(), last)
             running_totals.split_open_stage(step_buffer.pin_ns, step_buffer.record_ns, step_buffer.copy_ns)
         return running_totals
 
@@ -422,12 +439,13 @@ class Recorder:
             with suppress(Exception):  # of a handler of the user's
                 _log.warning("%s: %s", self.name, reason)
 
-    def _fold(self, step_buffer: StepBuffer, *, final: bool) -> None:
+    def _fold(self, step_buffer: StepBuffer, *, final: bool, skims: bool = False) -> None:
         with self._lock:
+            self._count_quick(step_buffer)
             rows = step_buffer.take(final=final)
             pin_ns, record_ns, copy_ns = step_buffer.pin_ns, step_buffer.record_ns, step_buffer.copy_ns
             step_buffer.pin_ns = step_buffer.record_ns = step_buffer.copy_ns = 0
-            if self._skims(step_buffer, rows) and not final:
+            if (skims or not final) and self._skims(step_buffer, rows):
                 step_buffer.last = self._running_totals.skim(
                     rows, step_buffer.last, pin_ns + record_ns + copy_ns
                 )
@@ -490,10 +508,11 @@ class Recorder:
             journal.rewrite(RunRecord(self.run, machine.known(), [loader]))
         else:
             fresh = rows[len(rows) - min(len(rows), self._running_totals.added - self._written) :]
-            loader.steps_dropped = max(0, self._running_totals.added - self._written - _JOURNAL_ROWS)
+            missing = max(0, self._running_totals.added - self._written - _JOURNAL_ROWS)
+            loader.steps_dropped = missing + self._running_totals.quick - self._quick_written
             loader.steps = table(fresh[-_JOURNAL_ROWS:], self._running_totals.began_ns)
             journal.append(RunRecord(self.run, machine.known(), [loader]))
-        self._written = self._running_totals.added
+        self._written, self._quick_written = self._running_totals.added, self._running_totals.quick
         self._appended_ns = time.monotonic_ns()
 
     def _loader(self, running_totals: RunningTotals) -> LoaderRecord:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ _ROW_BYTES = _ROW.size
 pack_row = _ROW.pack_into
 _GIVEN = struct.Struct("q")
 _GIVEN_AT = 8 * STEP_COLUMNS.index("given_ns")
+_ASKED_AT = 8 * STEP_COLUMNS.index("asked_ns")
 _TICKET = slice(8 * STEP_COLUMNS.index("epoch"), 8 * STEP_COLUMNS.index("part"))
 """Where a row says which ticket it is of: epoch and seq, neighbours."""
 ROWS = 1024
@@ -28,12 +30,61 @@ HELD_BACK = 8
 """Rows that stay when others are folded: the batches after a batch show whether order delayed it."""
 
 
+QUICK_NS = 500_000
+"""Batches that come faster than this do not all get a row, which would take 1 % of that time, and more.
+
+Rows are written for one stretch in sixteen then. Steps between two stretches are counted, with their rows, bytes and waits. How
+those waits divide is taken from the stretch before.
+"""
+
+STRETCH_ROWS = 256
+"""Rows between two looks at how fast batches come."""
+
+LONG_WAIT_NS = 5_000_000
+"""A step that waits longer has its row in any case."""
+_REST = 15
+_LONGEST_REST_NS = 250_000_000
+
+
+def rest_ns(span_ns: int, rows: int) -> int:
+    """How long no rows are needed after a stretch of so many rows that took ``span_ns``; 0: go on."""
+    if span_ns >= rows * QUICK_NS:
+        return 0
+    return min(_REST * span_ns, _LONGEST_REST_NS)
+
+
+@dataclass(slots=True)
+class QuickSteps:
+    """What is kept of such steps. Written on the thread that iterates, read by its recorder."""
+
+    waits_ns: list[int] = field(default_factory=list)
+    """From each call of ``next()`` to its return."""
+    rows: int = 0
+    nbytes: int = 0
+    ready: int = 0
+    """How many were there before they were asked for."""
+    given_ns: int = 0
+    """When the last one was given."""
+
+    def note(self, asked_ns: int, given_ns: int, *, rows: int, nbytes: int, ready: bool) -> None:
+        """Count one step."""
+        self.rows += rows
+        self.nbytes += nbytes
+        self.ready += ready
+        self.given_ns = given_ns
+        self.waits_ns.append(given_ns - asked_ns)  # the last line: a reader counts by it
+
+
 class StepBufferOwner(Protocol):
     """A recorder, as its step buffers see it."""
 
     def fold(self, step_buffer: StepBuffer) -> None: ...
 
     def tick(self, step_buffer: StepBuffer, now_ns: int) -> None: ...
+
+    def rest(self, step_buffer: StepBuffer) -> None: ...
+
+    def rested(self, step_buffer: StepBuffer) -> None: ...
 
 
 class StepBuffer:
@@ -52,6 +103,8 @@ class StepBuffer:
         """Epoch of the last batch that was folded, and when it was given; zeros: none was."""
         self.due_ns = 0
         self.closed = False
+        self.quick: QuickSteps | None = None
+        """The steps that got no row since the last one that did; None while every step gets one."""
         self.buffer = bytearray(_ROW_BYTES * _FIRST_ROWS)
         self.end = 0
         """Where in the buffer the next row goes."""
@@ -65,6 +118,8 @@ class StepBuffer:
     @property
     def given_ns(self) -> int:
         """When the batch written last was given; 0: none was."""
+        if self.quick is not None and self.quick.given_ns:
+            return self.quick.given_ns
         if not self.end:
             return self.last[1]
         (given_ns,) = _GIVEN.unpack_from(self.buffer, self.end - _ROW_BYTES + _GIVEN_AT)
@@ -92,6 +147,26 @@ class StepBuffer:
             self._owner.fold(self)
             return True
         return False
+
+    @staticmethod
+    def end_of(rows: int) -> int:
+        """What ``end`` is with so many rows."""
+        return rows * _ROW_BYTES
+
+    def span_ns(self) -> int:
+        """From the first of these rows to the last."""
+        (asked_ns,) = _GIVEN.unpack_from(self.buffer, _ASKED_AT)
+        return self.given_ns - int(asked_ns)
+
+    def rest(self) -> None:
+        """From now on steps are only counted, in ``quick``, until ``rested``. Their rows are folded."""
+        self._owner.rest(self)
+        self.quick = QuickSteps()
+
+    def rested(self) -> None:
+        """Steps get rows again. Idempotent."""
+        if self.quick is not None:
+            self._owner.rested(self)
 
     def gave(self, given_ns: int) -> None:
         """The batch written last, in one row or several, was given only then."""

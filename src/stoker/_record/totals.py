@@ -19,6 +19,7 @@ from stoker._record.schema import (
     Totals,
     WorkerRecord,
 )
+from stoker._record.step_buffer import QuickSteps
 
 KEPT_FIRST = 512
 KEPT_LAST = 4096
@@ -54,8 +55,13 @@ class RunningTotals:
     dropped: int = 0
     added: int = 0
     """Rows so far, kept or not."""
+    quick: int = 0
+    """Steps so far that got no row."""
     usual: Sums = field(default_factory=dict)
     """How the wait of the rows folded last divides; shares, their sum is 1."""
+    usual_depth: float = 0.0
+    usual_work: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    """Of the rows folded last, by step: batches that were ready, and what each worker did."""
     breaks: list[int] = field(default_factory=list)
     """When the consumer called ``iter()``, or asked for a batch and none came: what lies around that is not one step.
 
@@ -77,7 +83,10 @@ class RunningTotals:
             dict(self.until),
             self.dropped,
             self.added,
+            self.quick,
             self.usual,
+            self.usual_depth,
+            self.usual_work,
             list(self.breaks),
         )
 
@@ -131,6 +140,36 @@ class RunningTotals:
         self.totals.estimated_steps += len(steps)
         self._by_worker(rows)
         return self._close(rows, steps, wait_ns, step_ns, sums, last)
+
+    def count_quick(self, quick: QuickSteps, last: tuple[int, int]) -> tuple[int, int]:
+        """As ``add``, for steps that got no row: their waits are known, and the rest is as with the rows folded last."""
+        waits_ns = np.array(quick.waits_ns, np.int64)
+        count = len(waits_ns)
+        if not count:
+            return last
+        totals, wait_ns = self.totals, int(waits_ns.sum())
+        step_ns = max(0, quick.given_ns - last[1] - wait_ns)
+        sums: Sums = {key: share * wait_ns for key, share in self.usual.items()}
+        for key, ns in (sums or {("open", -1, "parent"): float(wait_ns)}).items():
+            self.sums[key] += ns
+        totals.steps += count
+        totals.estimated_steps += count
+        totals.rows += quick.rows
+        if quick.nbytes or totals.bytes is not None:
+            totals.bytes = (totals.bytes or 0) + quick.nbytes
+        totals.wait_ns += wait_ns
+        totals.step_ns += step_ns
+        totals.ready += quick.ready
+        totals.depth += round(self.usual_depth * count)
+        totals.wall_ns = max(totals.wall_ns, quick.given_ns - self.began_ns)
+        totals.wait_histogram = _counted(totals.wait_histogram, waits_ns)
+        for number, work in self.usual_work.items():
+            self._credit(number, [count * each for each in work])
+        began_ns = last[1] - self.began_ns
+        self._add_period(began_ns, quick.given_ns - self.began_ns, count, wait_ns, step_ns, sums)
+        self.quick += count
+        self.dropped += count
+        return last[0], quick.given_ns
 
     def split_open_stage(self, pin_ns: int, record_ns: int, copy_ns: int = 0) -> None:
         """Move time from the stage ``open`` to ``pin`` (copying into pinned memory), ``copy`` (to the device) and ``record``."""
@@ -200,7 +239,10 @@ class RunningTotals:
         totals.step_ns += step_ns
         totals.idle_ns += idle_ns
         totals.ready += int(((steps[:, _AT["ready"]] > 0) | ((sent > 0) & (sent <= asked))).sum())
-        totals.depth += int(steps[:, _AT["depth"]].sum())
+        depth = int(steps[:, _AT["depth"]].sum())
+        totals.depth += depth
+        if len(steps):
+            self.usual_depth = depth / len(steps)
         if totals.first_batch_ns is None and len(given):
             totals.first_batch_ns = int(given[0]) - self.began_ns
         if len(given):
@@ -225,18 +267,24 @@ class RunningTotals:
         lowest = int(numbers.min())
         columns = (np.ones(len(rows)), rows[:, _AT["rows"]], busy, metered, cpu, runq, off)
         by_worker = [np.bincount(numbers - lowest, column) for column in columns]
+        steps = max(1, int((rows[:, _AT["part"]] == 0).sum()))
+        self.usual_work = {}
         for place in np.flatnonzero(by_worker[0]).tolist():
-            one = self.worker(place + lowest)
-            tasks, made, busy_ns, metered_ns, cpu_ns, runq_ns, off_ns = (
-                int(column[place]) for column in by_worker
-            )
-            one.tasks += tasks
-            one.rows += made
-            one.busy_ns += busy_ns
-            one.metered_ns += metered_ns
-            one.cpu_ns += cpu_ns
-            one.runq_ns += runq_ns
-            one.off_ns += off_ns
+            work = [float(column[place]) for column in by_worker]
+            self._credit(place + lowest, work)
+            self.usual_work[place + lowest] = tuple(each / steps for each in work)
+
+    def _credit(self, number: int, work: list[float]) -> None:
+        """Add to a worker's sums: tasks, rows, and its time busy, metered, on a CPU, in the run queue and off."""
+        one = self.worker(number)
+        tasks, made, busy_ns, metered_ns, cpu_ns, runq_ns, off_ns = (int(each) for each in work)
+        one.tasks += tasks
+        one.rows += made
+        one.busy_ns += busy_ns
+        one.metered_ns += metered_ns
+        one.cpu_ns += cpu_ns
+        one.runq_ns += runq_ns
+        one.off_ns += off_ns
 
     def _busy(self, rows: Array) -> Array:
         """By row, how long its worker was at work on it and on none before. torch's hand one over while they make the next."""
@@ -297,14 +345,19 @@ class RunningTotals:
     def _curve(self, steps: Array, wait_ns: int, step_ns: int, sums: Sums) -> None:
         if not len(steps):
             return
-        causes: dict[str, int] = defaultdict(int)
-        for (_, _, cause), ns in sums.items():
-            causes[cause] += int(ns)
-        began, ended = (
+        began_ns, ended_ns = (
             int(steps[place, _AT[name]]) - self.began_ns
             for place, name in ((0, "asked_ns"), (-1, "given_ns"))
         )
-        self.periods.append(Period(began, ended, len(steps), wait_ns, step_ns, dict(causes)))
+        self._add_period(began_ns, ended_ns, len(steps), wait_ns, step_ns, sums)
+
+    def _add_period(
+        self, began_ns: int, ended_ns: int, steps: int, wait_ns: int, step_ns: int, sums: Sums
+    ) -> None:
+        causes: dict[str, int] = defaultdict(int)
+        for (_, _, cause), ns in sums.items():
+            causes[cause] += int(ns)
+        self.periods.append(Period(began_ns, ended_ns, steps, wait_ns, step_ns, dict(causes)))
         if len(self.periods) > _PERIODS:
             self.periods = _fewer(self.periods)
 

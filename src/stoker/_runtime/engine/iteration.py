@@ -31,7 +31,7 @@ from stoker._runtime.pool.staged_opener import StagedOpener
 from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.policy import BUDGET_MATTERS_BYTES, EMPTY_LIMIT, Policy
 from stoker._runtime.scheduler.scheduler import Scheduler
-from stoker._runtime.scheduler.ticket_text import place
+from stoker._runtime.scheduler.ticket_text import place_of_loss
 from stoker.errors import Interrupted, NoGoodSample, WorkerDied, coded
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ class Iteration:
                 step_buffer = recorder.step_buffer(pool.attribution)
             self.observer = StepWriter(
                 recorder, step_buffer, self._scheduler, parent=inline, batched=pool.plan.spec.auto_collation, rows=rows,
-                persistent=pool.persistent, to_device=stager is not None and stager.to_device,
+                persistent=pool.persistent, streams=policy.streams, to_device=stager is not None and stager.to_device,
+                complete=autoscaler is not None or stager is not None or recorder.quiet,
             )  # fmt: skip
         run = 0 if recorder is None else recorder.page_inode
         self.epoch = pool.begin(self._scheduler, stats, progress, seed=seed, pipe_seed=pipe_seed, run=run)
@@ -192,8 +193,9 @@ class Iteration:
             self._refuse()
         if self._staged is not None:
             return self._next_staged(self._staged)
-        if self.observer is not None:
-            return self._next_observed(self.observer)
+        observer = self.observer
+        if observer is not None:
+            return self._next_counted(observer) if observer.rests_until_ns else self._next_observed(observer)
         if not self._ready:
             self._advance()
         with self._guard:
@@ -211,8 +213,7 @@ class Iteration:
             try:
                 self._advance()
             except BaseException as error:
-                ended = type(error) is StopIteration and not self._scheduler.policy.streams
-                observer.gave_up(ended=ended)
+                observer.gave_up(error)
                 raise
             observer.ready()
         if self._staged is not None:
@@ -228,6 +229,32 @@ class Iteration:
                 observer.failed(deliver)
                 raise
         observer.opened(deliver)
+        if self._opener.misfit or self._looks:
+            self._compare(deliver, batch)
+        return batch
+
+    def _next_counted(self, observer: StepWriter) -> Any:
+        """The same steps while the observer rests: it counts the batch."""
+        asked_ns = _clock()
+        if asked_ns >= observer.rests_until_ns:
+            observer.cut_short(asked_ns)
+            return self._next_observed(observer)
+        ready, deliver = bool(self._ready), None
+        try:
+            if not ready:
+                observer.waits(asked_ns)
+                self._advance()
+            with self._guard:
+                deliver = self._take()
+                batch = self._open(deliver)
+        except BaseException as error:
+            observer.cut_short(asked_ns)
+            if deliver is None:
+                observer.gave_up(error)
+            else:
+                observer.failed(deliver)
+            raise
+        observer.counted(deliver, asked_ns, ready=ready)
         if self._opener.misfit or self._looks:
             self._compare(deliver, batch)
         return batch
@@ -466,10 +493,7 @@ class Iteration:
         if not loss.refused:
             self._stats.note_death()
         ticket = self._scheduler.ticket(loss.claimed[0]) if loss.claimed is not None else None
-        where = "\n  it was on no batch" if loss.started else "\n  it had not started yet"
-        if ticket is not None:
-            where = f"\n  worker {loss.worker} was on {place(ticket, loss.row, collating=loss.collating)}"
-        loss = loss._replace(details=where + loss.details)
+        loss = loss._replace(details=f"\n  {place_of_loss(loss, ticket)}{loss.details}")
         commands = self._pool.route(arrival._replace(event=loss))
         if self._scheduler.policy.restart_idle:
             again = any(type(command) is m.Spawn for command in commands)
@@ -481,8 +505,8 @@ class Iteration:
 
     def _finish(self) -> NoReturn:
         """There are no more batches: close, and raise the reason."""
-        abort, planner = self._abort, self._planner
-        error = planner.take_error() if planner is not None else None
+        abort = self._abort
+        error = None if self._planner is None else self._planner.take_error()
         self.close()
         if abort is not None and abort.reason:
             self._pool.close()  # it lost workers that are not replaced

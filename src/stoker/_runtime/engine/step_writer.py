@@ -11,7 +11,7 @@ from typing import Any
 from stoker._record.recorder import Recorder
 from stoker._record.run_page import page
 from stoker._record.schema import SlowestSample
-from stoker._record.step_buffer import StepBuffer, pack_row
+from stoker._record.step_buffer import LONG_WAIT_NS, STRETCH_ROWS, StepBuffer, pack_row, rest_ns
 from stoker._runtime.device.idle_meter import IdleMeter, idle_meter
 from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.scheduler import Scheduler
@@ -28,18 +28,23 @@ class StepWriter:
     For each batch the loop calls the hooks in this order: ``asked``; ``waiting`` and ``ready`` if it has to wait; ``planned``;
     ``opened`` or ``failed``. A wait that no batch ends, ends with ``gave_up``.
 
+    Where batches come very fast, it rests between stretches of rows (``rests_until_ns``). Meanwhile the loop calls ``counted`` once
+    for each batch, and ``cut_short`` before the hooks of one that failed.
+
     ``parent``: the consumer makes the batches itself. ``batched``: a ticket has several indices. ``rows``: rows of a batch whose
     ticket has no number of rows. ``persistent``: the workers stay for the next iteration.
-    ``to_device``: batches are copied to a device.
+    ``to_device``: batches are copied to a device. ``complete``: every batch needs its row.
     """
 
     def __init__(
         self, recorder: Recorder, step_buffer: StepBuffer, scheduler: Scheduler, *,
-        parent: bool, batched: bool, rows: int, persistent: bool, to_device: bool = False,
+        parent: bool, batched: bool, rows: int, persistent: bool, streams: bool = False,
+        to_device: bool = False, complete: bool = False,
     ) -> None:  # fmt: skip
         self._recorder = recorder
         self._step_buffer = step_buffer
         self._persistent = persistent
+        self._streams = streams
         self._epochs_before = 0
         """Epochs that this iteration has finished (``prefetch_epochs``)."""
         self._asked_ns = self._got_ns = self._planned_ns = self._depth = self._ready_bytes = 0
@@ -52,6 +57,9 @@ class StepWriter:
         """The run page. Its words tell other processes since when the consumer waits."""
         self._idle: IdleMeter | None = recorder.idle if isinstance(recorder.idle, IdleMeter) else idle_meter()
         """Measures whether the accelerator is idle during a wait; None without an accelerator."""
+        self.rests_until_ns = 0
+        """Until then batches are only counted; 0: each one gets its rows."""
+        self._look_at = 0 if complete or self._idle is not None else step_buffer.end_of(STRETCH_ROWS)
         reference = weakref.ref(scheduler)
         recorder.connect(
             window=lambda: None if (alive := reference()) is None else alive.window, idle=self._idle
@@ -77,10 +85,10 @@ class StepWriter:
         if self._idle is not None:
             self._idle.given(self._got_ns - self._asked_ns)
 
-    def gave_up(self, *, ended: bool) -> None:
-        """The wait ended without a batch: there are no more (``ended``), or an exception came."""
+    def gave_up(self, error: BaseException) -> None:
+        """The wait ended without a batch: there are no more, or an exception came. A stream's end is an exception like others."""
         self._page.words[page.ASKED_NS] = 0
-        self._stopped(ended=ended)
+        self._stopped(ended=type(error) is StopIteration and not self._streams)
 
     def planned(self) -> None:
         """The batch is taken and new tasks are handed out. Time for its copy counts as if it came after that."""
@@ -107,7 +115,10 @@ class StepWriter:
                 late = True
             if spans.slow_ns > self._recorder.slow_floor_ns:
                 self._note_slow(ticket, spans.slow_row, spans.slow_ns, worker)
-        if late:
+        if step_buffer.end == self._look_at and (rest := rest_ns(step_buffer.span_ns(), step_buffer.rows)):
+            step_buffer.rest()
+            self.rests_until_ns = _clock() + rest
+        elif late:
             step_buffer.recorded(given_ns, _clock())
         if self._staging_ns:
             if self._to_device:
@@ -115,6 +126,34 @@ class StepWriter:
             else:
                 step_buffer.pin_ns += self._staging_ns
             self._staging_ns = 0
+
+    def waits(self, asked_ns: int) -> None:
+        """While it rests: no batch is ready."""
+        self._page.words[page.ASKED_NS] = asked_ns
+
+    def counted(self, deliver: m.Deliver, asked_ns: int, *, ready: bool) -> None:
+        """While it rests: the batch, asked for at that moment, is handed over now. A long wait gets its row."""
+        if not ready:
+            self._page.words[page.ASKED_NS] = 0
+        given_ns = _clock()
+        nbytes = 0
+        for result in deliver.results:
+            nbytes += result.receipt.nbytes  # type: ignore[union-attr]  # none is Lost
+        if given_ns - asked_ns > LONG_WAIT_NS:
+            self.cut_short(asked_ns)
+            self._got_ns = self._planned_ns = given_ns
+            self.opened(deliver)
+            return
+        quick = self._step_buffer.quick
+        if quick is not None:
+            quick.note(asked_ns, given_ns, rows=deliver.ticket.rows or self._rows, nbytes=nbytes, ready=ready)
+
+    def cut_short(self, asked_ns: int) -> None:
+        """The rest is over. The batch that was asked for at that moment gets its row."""
+        self.rests_until_ns = 0
+        self._step_buffer.rested()
+        self._asked_ns = self._got_ns = self._planned_ns = asked_ns
+        self._depth = self._ready_bytes = 0
 
     def failed(self, deliver: m.Deliver) -> None:
         """An error is handed over. A ticket whose worker died too often has no measurements."""
@@ -128,6 +167,7 @@ class StepWriter:
         self._epochs_before += 1
 
     def _stopped(self, *, ended: bool) -> None:
+        self._step_buffer.rested()
         self._recorder.stopped(self._asked_ns, _clock(), self._step_buffer.given_ns, ended=ended)
 
     def _note_slow(self, ticket: Ticket, row: int, ns: int, worker: int) -> None:
@@ -152,6 +192,8 @@ class StepWriter:
 
     def close(self) -> None:
         """The iteration is over."""
+        self.rests_until_ns = 0
+        self._step_buffer.rested()
         self._recorder.end(self._step_buffer, lasting=self._persistent)
 
 

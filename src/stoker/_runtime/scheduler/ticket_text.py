@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from stoker._runtime.scheduler.messages import WorkerLost
 from stoker._runtime.scheduler.types import Ticket
 
 _SHOWN = 8
@@ -24,6 +25,13 @@ def place(ticket: Ticket, row: int, *, collating: bool = False) -> str:
         doing = "the collation of " if collating else ""
         return f"{doing}batch {ticket.seq} of dataset indices [{shown}{more}]"
     return f"dataset index {_short(listed[row])} (row {row} of batch {ticket.seq})"
+
+
+def place_of_loss(loss: WorkerLost, ticket: Ticket | None) -> str:
+    """Where a worker was when it was lost. ``ticket`` is the one that it had claimed, if there is one."""
+    if ticket is not None:
+        return f"worker {loss.worker} was on {place(ticket, loss.row, collating=loss.collating)}"
+    return "it was on no batch" if loss.started else "it had not started yet"
 
 
 def _short(index: Any) -> str:
