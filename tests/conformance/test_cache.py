@@ -28,6 +28,13 @@ class RandomScale:
         return value * random.random() + float(np.random.rand()) + torch.rand(3)
 
 
+class OwnScale:
+    """Draws from the generator of the sample, so threads do not take numbers from each other."""
+
+    def __call__(self, value: torch.Tensor) -> torch.Tensor:
+        return value * float(stoker.generator().random())
+
+
 class Compose:
     def __init__(self, transforms: list[Any]) -> None:
         self.transforms = transforms
@@ -121,6 +128,23 @@ def test_batches_are_the_same_bit_for_bit(setting: str, kind: str) -> None:
     if setting in ("spawn", "forkserver") and kind == "subset":
         pytest.skip("as whole")
     require_same(batches(cached(), **SETTINGS[setting]), batches(plain()))
+
+
+def _kept_decoder(pictures: Pictures) -> Pictures:
+    pictures.loader = stoker.cached(pictures.loader, "1MiB")
+    return pictures
+
+
+@pytest.mark.parametrize("kind", ["before", "decoder"])
+@pytest.mark.parametrize("setting", ["inline", "threads", "fork", "fetch threads"])
+def test_random_parts_have_their_own_numbers_whoever_makes_them(setting: str, kind: str) -> None:
+    """Also in threads, where only generators of the sample are each thread's own."""
+    expected = batches(Pictures(Shift(), OwnScale()), rng="sample")
+    pictures: Any = Pictures(Shift(), OwnScale())
+    cached = (
+        stoker.cache(pictures, "1MiB", before="transform") if kind == "before" else _kept_decoder(pictures)
+    )
+    require_same(batches(cached, rng="sample", **SETTINGS[setting]), expected)
 
 
 def test_a_resumed_epoch_goes_on_bit_for_bit() -> None:
