@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -229,6 +230,9 @@ class KillRun:
             if line is not None:  # others had written before it came to that line
                 os.kill(os.getpid(), signal.SIGKILL)
             signal.pause()
+        except BaseException:
+            sys.settrace(None)
+            traceback.print_exc()
         finally:
             os._exit(1)
 

@@ -23,6 +23,7 @@ from torch.utils.data import Dataset
 import stoker
 from benchmarks import cache_kills
 from stoker._runtime.cache.counters import counters
+from stoker._runtime.cache.storage import backing
 from stoker._runtime.cache.storage import store as store_module
 from stoker._runtime.cache.storage.attaching import StoreHandle, StorePlan
 from stoker._runtime.cache.storage.backing import find_memory
@@ -153,6 +154,25 @@ def test_writers_killed_at_any_line_of_the_cache_leave_no_wrong_sample_and_no_fi
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 0 wrong, 0 locked, 0 left over" in done.stdout
+
+
+def test_memory_that_another_process_has_only_begun_is_not_taken_for_the_store() -> None:
+    """Two ranks that start at once: one has made the memory, and not written its header yet. Or it was killed before that."""
+    plan = StorePlan(f"begun{os.getpid()}", SLOTS, 1 << 20, bytes(32))
+    begun = backing.create_memory(plan.token)
+    first = StoreHandle(plan)
+    second = StoreHandle(plan)
+    try:
+        write(first.open(), 3)
+        assert read(second.open()) == 1
+        os.ftruncate(begun.fd, 8192)  # as far as it could come
+        third = StoreHandle(plan)
+        assert read(third.open()) == 1
+        third.open().close()
+    finally:
+        begun.close()
+        first.open().close()
+        second.open().close()
 
 
 def test_what_killed_processes_left_beside_a_store_is_removed(

@@ -109,10 +109,10 @@ os.register_at_fork(after_in_child=_after_fork)
 def _open(plan: StorePlan, hint: tuple[int, int] | None) -> Store:
     if plan.folder is not None:
         return _open_file(plan, Path(plan.folder))
-    found = backings.find_memory(plan.token, hint)
+    found = backings.find_memory(plan.token, hint, accepts=_is_begun)
     if found is None:
         with _alone():
-            found = backings.find_memory(plan.token)
+            found = backings.find_memory(plan.token, accepts=_is_begun)
             if found is None:
                 found = backings.create_memory(plan.token)
                 _prepare(found, plan)
@@ -146,6 +146,11 @@ def _open_file(plan: StorePlan, folder: Path) -> Store:
 def _prepare(found: Backing, plan: StorePlan) -> None:
     os.ftruncate(found.fd, data_start(plan.slots))
     os.pwrite(found.fd, header(plan.slots, plan.limit_bytes, plan.identity), 0)
+
+
+def _is_begun(fd: int) -> bool:
+    """Whether a store has its header. One that another process makes right now has none yet, and never if that was killed."""
+    return read_header(fd) is not None
 
 
 def _made(found: Backing, plan: StorePlan) -> Store:

@@ -8,7 +8,7 @@ import os
 import secrets
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -46,21 +46,23 @@ def create_memory(token: str) -> Backing:
     return Backing(fd, token)
 
 
-def find_memory(token: str, hint: tuple[int, int] | None = None) -> Backing | None:
+def find_memory(
+    token: str, hint: tuple[int, int] | None = None, *, accepts: Callable[[int], bool] = lambda fd: True
+) -> Backing | None:
     """Return the shared memory of this name that another process of this user has open; None without one.
 
-    ``hint`` is a process and its descriptor, looked at first.
+    ``hint`` is a process and its descriptor, looked at first. What ``accepts`` refuses, given a descriptor, is passed over.
     """
     wanted = f"{_LINK}{token} (deleted)"
     if hint is not None:
-        found = _opened(f"/proc/{hint[0]}/fd/{hint[1]}", wanted)
+        found = _opened(f"/proc/{hint[0]}/fd/{hint[1]}", wanted, accepts)
         if found is not None:
             return Backing(found, token)
     user = os.geteuid()
     for folder in _processes(user):
         with suppress(OSError):
             for name in os.listdir(folder):
-                found = _opened(f"{folder}/{name}", wanted)
+                found = _opened(f"{folder}/{name}", wanted, accepts)
                 if found is not None:
                     return Backing(found, token)
     return None
@@ -76,8 +78,8 @@ def _processes(user: int) -> Iterator[str]:
                     yield folder
 
 
-def _opened(link: str, wanted: str) -> int | None:
-    """Open what a link of /proc stands for, if it is ours and has this name."""
+def _opened(link: str, wanted: str, accepts: Callable[[int], bool]) -> int | None:
+    """Open what a link of /proc stands for, if it is ours, has this name, and is accepted."""
     try:
         if os.readlink(link) != wanted:
             return None
@@ -85,7 +87,8 @@ def _opened(link: str, wanted: str) -> int | None:
     except OSError:
         return None
     facts = os.fstat(fd)
-    if facts.st_uid == os.geteuid() and stat.S_ISREG(facts.st_mode) and not facts.st_nlink:
+    ours = facts.st_uid == os.geteuid() and stat.S_ISREG(facts.st_mode) and not facts.st_nlink
+    if ours and accepts(fd):
         return fd
     os.close(fd)
     return None
