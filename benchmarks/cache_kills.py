@@ -28,7 +28,7 @@ from torch.utils.data import Dataset
 import stoker
 from stoker._runtime.cache import entry as cache_module
 from stoker._runtime.cache.dataset import CachedDataset
-from stoker._runtime.cache.storage.attaching import StoreHandle, StorePlan
+from stoker._runtime.cache.storage.attaching import StoreHandle
 
 ROWS = 40
 AT_ONCE = 5
@@ -263,9 +263,6 @@ class KillRun:
             self._fetch(index)
         self.counts.locked += self._read() < ROWS
         self._close()
-        StoreHandle(
-            StorePlan("another", 1, 1 << 16, bytes(32))
-        ).open().close()  # the next cache removes locks that were left
         for path in sorted(self._folder.rglob("*")):
             if path.is_file() and path.suffix != ".samples":
                 self.counts.left.append(path.name)
