@@ -21,6 +21,7 @@ from stoker._pickling.spec_pickle import SpecPickle, unpack
 from stoker._runtime.protocol.worker_spec import WorkerSpec
 from stoker._sharing.storage import pickled
 from stoker.errors import UnsendableError
+from stoker.testing import holdings
 from tests.unit.makers import spec
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -368,3 +369,26 @@ def test_small_packed_specs_are_whole_at_once() -> None:
         assert unpack(packed_spec.fd, [])[-1] == 4999
     finally:
         packed_spec.close()
+
+
+def test_a_packed_object_that_nobody_got_closes_its_descriptors() -> None:
+    """Ctrl-C may come between its construction and the store of the result."""
+    before = holdings().descriptors
+    packed = SpecPickle({"one": torch.zeros(3), "two": torch.zeros(3).share_memory_()})
+    assert holdings().descriptors - before
+    child = os.fork()
+    if child == 0:  # it has descriptors of its own, which are no business of this object
+        del packed
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert holdings().descriptors - before
+    del packed
+    assert holdings().descriptors == before
+
+
+def test_closing_again_closes_nothing() -> None:
+    packed = SpecPickle([1])
+    packed.close()
+    with open(os.devnull) as other:
+        packed.close()
+        os.fstat(other.fileno())

@@ -170,13 +170,31 @@ def find(address: int, nbytes: int) -> tuple[Segment, int] | None:
     return None
 
 
-def anonymous_file(name: str, *, sealing: bool = False) -> int:
-    """Create a file without a name: a memfd, or else an unlinked temporary file. The caller closes it."""
+def anonymous_file(name: str, *, sealing: bool = False, into: list[int] | None = None) -> int:
+    """Create a file without a name: a memfd, or else an unlinked temporary file. The caller closes it.
+
+    It is appended to ``into`` in the same step of C, so Ctrl-C, which comes between bytecodes, cannot lose it.
+    """
+    made = [] if into is None else into
     if hasattr(os, "memfd_create"):
-        return os.memfd_create(name, os.MFD_CLOEXEC | (os.MFD_ALLOW_SEALING if sealing else 0))
+        flags = os.MFD_CLOEXEC | (os.MFD_ALLOW_SEALING if sealing else 0)
+        made.extend(map(os.memfd_create, (name,), (flags,)))
+        return made[-1]
     fd, path = tempfile.mkstemp(prefix=f"{name}-")
+    made.append(fd)
     os.unlink(path)
     return fd
+
+
+def duplicate(fd: int, into: list[int]) -> None:
+    """Append a duplicate of a descriptor, in one step of C."""
+    into.extend(map(os.dup, (fd,)))
+
+
+def close_all(fds: list[int]) -> None:
+    """Close these descriptors and forget them, each in one step of C: none is lost, and none closed twice."""
+    while fds:
+        any(map(os.close, map(fds.pop, (-1,))))
 
 
 def write_at(fd: int, data: Any, at: int) -> int:

@@ -19,8 +19,9 @@ import mmap
 import os
 import pickle
 import struct
+import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import context, reduction
 from typing import Any, NamedTuple
@@ -31,7 +32,7 @@ import torch
 
 from stoker._pickling import main_module
 from stoker._pickling import segment as segments
-from stoker._pickling.segment import Segment, anonymous_file, write_at
+from stoker._pickling.segment import Segment, anonymous_file, close_all, duplicate, write_at
 from stoker._pickling.tensors import plain_tensor
 from stoker.errors import UnsendableError
 
@@ -77,12 +78,11 @@ class FdRecorder:
         self.fds: list[int] = []
 
     def duplicate_for_child(self, fd: int) -> int:
-        self.fds.append(os.dup(fd))
+        duplicate(fd, self.fds)
         return len(self.fds) - 1
 
     def close(self) -> None:
-        for fd in self.fds:
-            os.close(fd)
+        close_all(self.fds)
 
 
 class SpecPickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -160,6 +160,11 @@ class SpecPickle:
 
     def __init__(self, obj: object, *, limit_bytes: int | None = None, later: bool = False) -> None:
         recorder = FdRecorder()
+        self.fds = recorder.fds
+        self.fd = -1
+        self._own: list[int] = []
+        self._owner_pid = os.getpid()
+        self._unwritten: list[tuple[memoryview, int]] = []
         buffers: list[pickle.PickleBuffer] = []
         stream = io.BytesIO()
         previous = _context.get_spawning_popen()
@@ -179,9 +184,6 @@ class SpecPickle:
             _context.set_spawning_popen(previous)
             if not done:
                 recorder.close()
-        self.fds = recorder.fds
-        self.fd = -1
-        self._unwritten: list[tuple[memoryview, int]] = []
         self.root_bytes = stream.tell()
         self.modules = frozenset(pickler.modules)
         try:
@@ -229,9 +231,9 @@ class SpecPickle:
             segment, at = known
             if segment.fd not in files:
                 files[segment.fd] = len(self.fds)
-                self.fds.append(os.dup(segment.fd))
+                duplicate(segment.fd, self.fds)
             places.append(_BufferPlace(files[segment.fd], at, view.nbytes))
-        self.fd = anonymous_file("stoker-spec")
+        self.fd = anonymous_file("stoker-spec", into=self._own)
         os.ftruncate(self.fd, cursor)
         self._unwritten = [
             (view, place.at)
@@ -247,12 +249,17 @@ class SpecPickle:
 
     def close(self) -> None:
         """Close our descriptors; readers keep theirs. Idempotent."""
-        for fd in (self.fd, *self.fds):
-            if fd >= 0:
-                os.close(fd)
+        close_all(self._own)
+        close_all(self.fds)
         self.fd = -1
-        self.fds = []
         self._unwritten = []
+
+    def __del__(
+        self, _getpid: Callable[[], int] = os.getpid, _exits: Callable[[], bool] = sys.is_finalizing
+    ) -> None:
+        # In case Ctrl-C comes before anybody has it.
+        if not _exits() and getattr(self, "_owner_pid", None) == _getpid():
+            self.close()
 
 
 def unpack(fd: int, fds: Sequence[int]) -> Any:

@@ -31,12 +31,13 @@ def pack(obj: object, refer: Callable[[object], Any], limit_bytes: int) -> bytes
     _context.set_spawning_popen(recorder)
     try:
         _ValuePickler(stream, refer, limit_bytes).dump(obj)
+        holds_descriptors = bool(recorder.fds)
     except MemoryError as error:
         raise UnfitInPlace("finds no memory for a copy") from error
     finally:
         _context.set_spawning_popen(previous)
         recorder.close()
-    if recorder.fds:
+    if holds_descriptors:
         raise UnfitInPlace("holds shared memory or descriptors")
     return stream.getvalue()
 
