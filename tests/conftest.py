@@ -46,6 +46,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _failed = pytest.StashKey[bool]()
+_GRACE_S = 20.0
+"""How long a busy machine may take to end what was told to. A test that leaks nothing does not wait."""
 
 
 def pytest_collection_finish() -> None:
@@ -84,5 +86,5 @@ def _leak_guard(request: pytest.FixtureRequest, lasting_children: set[int]) -> I
     yield
     if request.node.stash.get(_failed, False):
         return
-    if leaked := leaks_since(before, apart_from=lasting_children):
+    if leaked := leaks_since(before, grace_s=_GRACE_S, apart_from=lasting_children):
         pytest.fail("the test leaks: " + "; ".join(leaked), pytrace=False)
