@@ -304,6 +304,18 @@ def test_with_time_for_the_baseline_alone_it_is_kept():
     assert found.recommended.workers >= 2
 
 
+def test_with_time_for_the_baseline_alone_a_replay_that_promises_much_is_followed():
+    slow = Setting(1, prefetch=2, engine="torch")
+    waiting = Work(32, (80 * MS,) * 20, (MS,) * 20, parent_ns=MS // 20, batch_bytes=1 << 12)
+    fake = Fake(replace(LOADER, setting=slow), budget_s=11.0, loading_s=5.0, work=[waiting])
+    fake.plant = Plant(Law({slow: 200.0}))
+    found = tuned(fake, Demand(5 * MS, source="step-ms"))
+    assert [each.setting for each in found.points if each.blocks] == [slow]
+    assert found.recommended.workers > 4
+    assert "a replay of one worker's batches suggests" in found.verdict
+    assert not found.separated
+
+
 def test_when_every_setting_fails_the_answer_is_safe():
     class All(dict[Setting, str]):
         def __contains__(self, setting: object) -> bool:

@@ -20,6 +20,10 @@ from stoker._tools.tune.safety import replayed_workers, safe_setting
 from stoker._tools.tune.search import Search
 
 
+_MUCH = 0.25
+"""Share of the time that a replay has to promise before it counts without a measurement of its own."""
+
+
 class AnswerBuilder:
     """Builds the answers of one search."""
 
@@ -41,6 +45,8 @@ class AnswerBuilder:
             if best is not None
             else self._safe()
         )
+        if best == baseline and not fine and (likelier := self._likelier(baseline)) is not None:
+            best, chosen = None, likelier
         rivals: tuple[Setting, ...] = ()
         if race is not None and best is not None and not fine:
             rivals = (*race.standings.rivals(chosen), *search.untried)
@@ -120,6 +126,17 @@ class AnswerBuilder:
             return None, None
         gain = cache_gain(found, chosen, search.host, search.work, search.demand)
         return (None, None) if gain is None else (found, gain)
+
+    def _likelier(self, baseline: Setting) -> Setting | None:
+        """What the replay suggests where nothing but the baseline was measured, if that is much faster; else None."""
+        search = self._search
+        measured = {each.setting for each in self._points() if each.blocks}
+        if measured != {baseline} or search.work is None or not search.work.batch_ns:
+            return None
+        found = self._safe()
+        now_ns = predict(baseline, search.host, search.work, search.demand).interval_ns
+        then_ns = predict(found, search.host, search.work, search.demand).interval_ns
+        return found if then_ns < (1 - _MUCH) * now_ns else None
 
     def _safe(self) -> Setting:
         search = self._search
