@@ -11,6 +11,8 @@ from stoker._tools.doctor.facts.randomness import RandomnessFacts
 from stoker._tools.report.verdict.verdict import Verdict
 
 MOST_EDITS = 5
+_LEAST_SWITCH = 0.10
+"""Share of a step's time that another loader has to be able to save."""
 _BOUND = 0.5
 """A gain that is only a bound counts half: it is rarely reached."""
 
@@ -45,8 +47,8 @@ def ranked(verdict: Verdict, diagnoses: Iterable[Diagnosis]) -> tuple[AdvisedEdi
         _advised(each, "profile", loader.site)
         for loader in verdict.loaders
         for each in loader.findings
-        # Another loader is no edit for its own sake: only where its share of the waiting is known.
-        if each.edit is not None and (each.code != "stoker-loader" or (each.gain and each.gain.share))
+        # Another loader is no edit for its own sake: only where what it could save is known, and worth a change.
+        if each.edit is not None and (each.code != "stoker-loader" or _saves(each) >= _LEAST_SWITCH)
     ]
     diagnoses = tuple(diagnoses)
     found = [proved for each in found if (proved := _proved(each, diagnoses)) is not None]
@@ -61,6 +63,10 @@ def ranked(verdict: Verdict, diagnoses: Iterable[Diagnosis]) -> tuple[AdvisedEdi
     for each in sorted(found, key=_place):
         kept.setdefault((each.site, each.edit.after.partition("=")[0]), each)
     return tuple(kept.values())[:MOST_EDITS]
+
+
+def _saves(finding: Finding) -> float:
+    return 0.0 if finding.gain is None else finding.gain.share or 0.0
 
 
 def _proved(each: AdvisedEdit, diagnoses: Sequence[Diagnosis]) -> AdvisedEdit | None:

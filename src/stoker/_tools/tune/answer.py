@@ -19,7 +19,6 @@ from stoker._tools.tune.result import Tuning
 from stoker._tools.tune.safety import replayed_workers, safe_setting
 from stoker._tools.tune.search import Search
 
-
 _MUCH = 0.25
 """Share of the time that a replay has to promise before it counts without a measurement of its own."""
 
