@@ -327,6 +327,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def train(rank, port):
+    torch.multiprocessing.set_start_method("fork", force=True)  # as in ranks of torchrun: else workers are spawned like this rank
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=2)
     loader = {loader}

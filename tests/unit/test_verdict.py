@@ -248,7 +248,12 @@ def test_workers_that_start_at_every_epoch_are_kept():
     )
     assert found.gain is not None
     assert found.gain.share == pytest.approx(0.4)
-    assert _first(loader({("start", -1, "start_up"): 1.0})).code == "slow-start"
+    forked = _first(loader({("start", -1, "start_up"): 1.0}))
+    assert forked.code == "slow-start"
+    assert "fork" not in forked.advice
+    spawned = _first(loader({("start", -1, "start_up"): 1.0}, options={"start_method": "spawn"}))
+    assert "workers are spawned" in spawned.evidence
+    assert "multiprocessing_context='fork'" in spawned.advice
 
 
 def test_slow_samples_are_named_by_index_with_their_share():

@@ -6,6 +6,7 @@ A script that makes its loader anew for every epoch, at the same line and with t
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import threading
 import weakref
@@ -159,8 +160,13 @@ def _key(loader: Any, made_at: str | None) -> tuple[str | None, str, tuple[tuple
     options.append(("collate_fn", getattr(collate, "__qualname__", type(collate).__name__), _AS_IT_IS))
     if workers:
         context = getattr(loader, "multiprocessing_context", None)
-        method = context.get_start_method() if context is not None else None
-        options.append(("start_method", method, "given" if method else "the platform's default"))
+        # A rank that was spawned spawns its workers too: what the process uses is not always the platform's way.
+        used = (
+            multiprocessing.get_start_method(allow_none=True)
+            if context is None
+            else context.get_start_method()
+        )
+        options.append(("start_method", used, "the platform's default" if context is None else "given"))
     return made_at, f"{dataset.__module__}.{dataset.__qualname__}", tuple(options)
 
 

@@ -98,6 +98,9 @@ _PARENT = {
 """By stage: the finding, and what to do."""
 
 
+_SPAWNED = "If nothing speaks against a fork (no accelerator in workers, no threads), take multiprocessing_context='fork'. "
+
+
 def start_up(case: AdviceCase) -> list[VerdictFinding]:
     """Workers that stay, and less to do before the first batch."""
     epochs = case.loader.totals.epochs
@@ -107,6 +110,7 @@ def start_up(case: AdviceCase) -> list[VerdictFinding]:
         if first_ns is None
         else f"first batch after {first_ns / 1e9:.1f} s"
     )
+    advice = "Move work out of worker_init_fn and the dataset's first access: open files lazily, import less, share large data."
     found = []
     if epochs > 1 and case.option("persistent_workers") is False and case.option("num_workers"):
         share = (case.causes.stall or 0.0) * case.causes.share("start_up") * (epochs - 1) / epochs
@@ -119,11 +123,14 @@ def start_up(case: AdviceCase) -> list[VerdictFinding]:
                 Gain(share, f"{epochs - 1} of {epochs} starts are saved"),
             )
         )
+    if case.option("start_method") == "spawn":
+        evidence += ", and workers are spawned: each imports the script and its libraries anew"
+        advice = _SPAWNED + advice
     found.append(
         case.finding(
             "slow-start",
             evidence,
-            "Move work out of worker_init_fn and the dataset's first access: open files lazily, import less, share large data.",
+            advice,
             None,
             Gain(None, "workers start once per run or epoch, so a long run gains little"),
         )
