@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
+
+import pytest
 
 from stoker._record.attribution import Attribution
 from stoker._record.schema import STEP_COLUMNS, StepRow
 from stoker._record.step_buffer import HELD_BACK, ROWS, StepBuffer
 from stoker._runtime.scheduler.types import Spans
+from tests.soak.interrupter import Interrupt, Place, Rehearsal
 
 GIVEN, SEQ, PART = (STEP_COLUMNS.index(name) for name in ("given_ns", "seq", "part"))
 
@@ -79,3 +83,57 @@ def test_a_full_tape_is_folded_but_for_its_last_rows():
 def test_what_a_worker_measures_ends_a_row_of_steps():
     """The engine packs a row as its own columns and then all of ``Spans``."""
     assert StepRow._fields[-len(Spans._fields) :] == Spans._fields
+
+
+class Interrupted(Owner):
+    """Ctrl-C comes whenever it folds or ticks, the first few times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = 5
+
+    def fold(self, step_buffer: StepBuffer) -> None:
+        self.left -= 1
+        if self.left >= 0:
+            raise KeyboardInterrupt
+        super().fold(step_buffer)
+
+
+@pytest.mark.parametrize("ticks", [False, True])
+def test_after_an_interrupt_there_is_room_for_the_next_row(ticks: bool) -> None:
+    """A full buffer that was not folded raised struct.error at the next batch, and at all later ones."""
+    owner = Interrupted()
+    step_buffer = StepBuffer(owner, Attribution())
+    interrupts = 0
+    for seq in range(3 * ROWS):
+        step_buffer.due_ns = seq if ticks and seq % 32 == 31 else 1 << 62
+        try:
+            step_buffer.write(_row(seq, seq))
+        except KeyboardInterrupt:
+            interrupts += 1
+    assert interrupts == 5
+    rows = owner.taken + step_buffer.pending().tolist()
+    assert [row[SEQ] for row in rows] == list(range(3 * ROWS))
+
+
+def test_an_interrupt_between_two_bytecodes_costs_no_room() -> None:
+    places = [place for place in _rehearsed() if place.code is StepBuffer.wrote.__code__]
+    assert places
+    for place in places:
+        for occurrence in (32, 64, ROWS):
+            step_buffer = StepBuffer(Owner(), Attribution())
+            step_buffer.due_ns = 1 << 62
+            with contextlib.suppress(KeyboardInterrupt), Interrupt(place, occurrence, "spares nothing"):
+                for seq in range(ROWS + 1):
+                    step_buffer.write(_row(seq, seq))
+            for seq in range(3):
+                step_buffer.write(_row(seq, seq))
+
+
+def _rehearsed() -> list[Place]:
+    step_buffer = StepBuffer(Owner(), Attribution())
+    step_buffer.due_ns = 1 << 62
+    with Rehearsal() as seen:
+        for seq in range(ROWS + 1):
+            step_buffer.write(_row(seq, seq))
+    return list(seen.places)

@@ -26,6 +26,10 @@ ROWS = 1024
 _FIRST_ROWS = 32
 """Rows that a new buffer has room for. It is small, because a script may have thousands of short loaders."""
 
+_FULL_BYTES = _ROW_BYTES * ROWS
+_MOST_BYTES = _FULL_BYTES + _ROW_BYTES
+"""The last row is for the batch after an interrupt, which came before the others were folded."""
+
 HELD_BACK = 8
 """Rows that stay when others are folded: the batches after a batch show whether order delayed it."""
 
@@ -136,14 +140,16 @@ class StepBuffer:
 
         Whether that took time, for which the consumer waited too: after the ticket's last row, say when it is over (``recorded``).
         """
-        self.end += _ROW_BYTES
+        end = self.end + _ROW_BYTES
+        if end == len(self.buffer):
+            # Before the row counts: after an interrupt, anywhere from here on, there is room for the next one.
+            more = min(end, _MOST_BYTES - end) if end < _MOST_BYTES else _ROW_BYTES
+            self.buffer = self.buffer + bytes(more)  # another thread may look at the old one
+        self.end = end
         if given_ns >= self.due_ns:
             self._owner.tick(self, given_ns)
             return True
-        if self.end == len(self.buffer):
-            if self.end < _ROW_BYTES * ROWS:
-                self.buffer = self.buffer + bytes(self.end)  # another thread may look at the old one
-                return False
+        if end >= _FULL_BYTES:
             self._owner.fold(self)
             return True
         return False
