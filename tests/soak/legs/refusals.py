@@ -19,6 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import stoker
 from stoker._record import journal
 from stoker.errors import StokerError
 from tests.soak.account import Account
@@ -65,11 +66,15 @@ def play(seed: int) -> Account:
 def _play(
     account: Account, dice: Random, limit: Any, what: str, options: dict[str, Any], folder: Path, seed: int
 ) -> None:
-    dataset = Noisy(24, noisy=account.where != "thread")
+    cached = what == "disk" and dice.random() < 0.5
+    dataset: Any = Noisy(24, noisy=account.where != "thread" and not cached)
     with loader_of(dataset, seed) as reference:
         expected = [read(reference, seed + epoch) for epoch in range(EPOCHS)]
     with small_disk(folder / "disk", 64 << 10) as disk:
-        if what in ("disk", "file size"):
+        if cached:  # what has no room in the store is made each time
+            dataset = stoker.cache(dataset, 1 << 20, path=disk / "store")
+            what = "disk of a cache"
+        elif what in ("disk", "file size"):
             options = {**options, "record": str(disk / "run.json")}
         with loader_of(dataset, seed, **options) as loader:
             for number in range(ROUNDS if account.where in ("inline", "thread") else ROUNDS // 3):
@@ -93,14 +98,14 @@ def _play(
                 compare(account, read(loader, seed + after), expected[after], f"after {what}")
                 if account.findings:
                     return
-        del loader, reference
+        del loader, reference, dataset
         if "record" in options and (disk / "run.json").exists():
             journal.read(disk / "run.json")
 
 
 def _is_tight(what: str) -> int:
     """Disks and /dev/shm are full in any case; limits may have been higher than what was asked for."""
-    return int(what in ("disk", "/dev/shm"))
+    return int(what in ("disk", "disk of a cache", "/dev/shm"))
 
 
 @contextmanager

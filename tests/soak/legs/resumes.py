@@ -1,6 +1,7 @@
 """Epochs in legs: each leg loads the state of the one before, with another executor, start method and number of workers.
 
-Workers are killed on the way. All legs together are the epoch without workers, and their receipts add up to one.
+Workers are killed on the way. Now and then an epoch is long. All legs together are the epoch without workers, and their receipts
+add up to one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tests.soak.account import Account
 from tests.soak.accounting import accounted, verified
 from tests.soak.rows import Noisy, compare, loader_of, options_for, read
 
-ROWS = 120
+ROWS, MANY_ROWS = 120, 6000
 WHERES = ("inline", "thread", "fork", "fork", "forkserver")
 
 
@@ -29,9 +30,10 @@ def play(seed: int) -> Account:
     noisy = "thread" not in legs
     rng = "sample" if by_sample else "batch"
     account.where = "+".join(sorted(set(legs)))
-    account.title = f"{' '.join(legs)} rng={rng}"
+    long = Random(seed + 1).random() < 0.06
+    account.title = f"{' '.join(legs)} rng={rng}{' long' if long else ''}"
     with accounted(account) as folder:
-        dataset = Noisy(ROWS, noisy=noisy)
+        dataset = Noisy(MANY_ROWS if long else ROWS, noisy=noisy)
         data: dict[str, Any] = {"rng": rng, "batch_size": 4}
         with loader_of(dataset, seed, **data) as reference:
             expected = read(reference, seed)
@@ -50,7 +52,7 @@ def play(seed: int) -> Account:
                 iterator = iter(loader)
                 for batch in islice(iterator, wanted):
                     found.append(batch.tolist())
-                    if dice.random() < 0.1:
+                    if dice.random() < (0.01 if long else 0.1):
                         _kill(iterator, dice, account)
                 state = loader.state_dict()
                 receipt = loader.receipt()
