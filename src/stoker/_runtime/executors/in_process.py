@@ -7,7 +7,7 @@ import time
 from stoker._runtime.executors.base import HEAP, Arrival, IterationStart
 from stoker._runtime.protocol.worker_spec import BatchOrder
 from stoker._runtime.scheduler import messages as m
-from stoker._runtime.scheduler.types import Receipt, Spans, Task
+from stoker._runtime.scheduler.types import Receipt, Spans, Task, Ticket
 from stoker._runtime.transport.batch_size import batch_bytes
 from stoker._runtime.worker.batch_maker import BatchMaker
 from stoker._runtime.worker.cpu_meter import CpuMeter
@@ -56,6 +56,22 @@ def carry_out(
     receipt = Receipt(flags=HEAP, heap=batch, nbytes=batch_bytes(batch) if measure_size else 0)
     spans = _spans(maker, meter, dispatched_ns, began_ns, collated_ns)
     return Arrival(ticket.epoch, m.BatchReady(*key, worker, None, None, receipt, spans))
+
+
+def carry_out_plainly(
+    maker: BatchMaker, ticket: Ticket, meter: CpuMeter | None
+) -> m.BatchReady | m.BatchFailed:
+    """The same for a maker that is ``plain``: the whole ticket, without an order and a task."""
+    began_ns = _clock()
+    if meter is not None and meter.slow:
+        meter.began(began_ns)
+    try:
+        batch = maker.make_plainly(ticket.indices)
+    except BaseException as error:
+        receipt, spans = Receipt(flags=HEAP, heap=error), _spans(maker, meter, 0, began_ns, 0)
+        return m.BatchFailed(ticket.seq, 0, 0, 0, None, None, receipt, spans)
+    spans = _spans(maker, meter, 0, began_ns, _clock())
+    return m.BatchReady(ticket.seq, 0, 0, 0, None, None, Receipt(flags=HEAP, heap=batch), spans)
 
 
 def _spans(

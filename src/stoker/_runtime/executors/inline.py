@@ -14,7 +14,7 @@ from typing import Any
 from stoker._host.code_location import is_stoker
 from stoker._runtime.executors import time_limit
 from stoker._runtime.executors.base import HEAP, Arrival, IterationStart, WorkerActivity, WorkerMemory
-from stoker._runtime.executors.in_process import carry_out
+from stoker._runtime.executors.in_process import carry_out, carry_out_plainly
 from stoker._runtime.executors.interrupt_delay import InterruptDelay
 from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.protocol.status_page import COLLATING, EPOCH, NO_ROW, PHASE, ROW, WORDS, cache_counts
@@ -87,6 +87,8 @@ class InlineExecutor:
     def _make(self, ticket: Ticket) -> Any:
         if self._metered:
             self._open_meter()
+        if self._maker.plain:
+            return carry_out_plainly(self._maker, ticket, self._meter)
         task = Task(ticket, Part(0, 1, 0, ticket.rows), 0, None)
         return self._carry_out(task).event
 

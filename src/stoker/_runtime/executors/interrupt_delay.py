@@ -6,12 +6,15 @@ A delayed interrupt comes at the end of the region, when the result has its owne
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # ``signal`` looks each handler up in its enums, which takes ten times as long
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
+
+_SIGINT = int(signal.SIGINT)
 
 
 class InterruptDelay:
@@ -25,17 +28,17 @@ class InterruptDelay:
         self._came = False
 
     def __enter__(self) -> None:
-        handler = signal.getsignal(signal.SIGINT)
+        handler = _signal.getsignal(_SIGINT)
         if callable(handler) and _current() is None and _is_main():
             self._handler = handler
-            signal.signal(signal.SIGINT, self._note)
+            _signal.signal(_SIGINT, self._note)
 
     def __exit__(self, *_: object) -> None:
         if _current() is self:
             came, self._came = self._came, False
-            signal.signal(signal.SIGINT, self._handler)
+            _signal.signal(_SIGINT, self._handler)
             if came:
-                signal.raise_signal(signal.SIGINT)
+                _signal.raise_signal(_SIGINT)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._came = True
@@ -57,7 +60,7 @@ def interrupts_let_through() -> Iterator[None]:
 
 def _current() -> InterruptDelay | None:
     """The delay in force, known by the handler that it has set."""
-    owner = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
+    owner = getattr(_signal.getsignal(_SIGINT), "__self__", None)
     return owner if isinstance(owner, InterruptDelay) else None
 
 

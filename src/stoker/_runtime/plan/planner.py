@@ -113,7 +113,8 @@ class Planner:
                     self._look_ahead(self._spares)
                 if not ahead:
                     self._pull()
-                self._keep_states()
+                if self._after is not None:
+                    self._keep_states()
             except StopIteration:
                 return m.PlanEnded()
             except Exception as error:
@@ -166,7 +167,8 @@ class Planner:
             raise self._late_error
         if self._exhausted:
             raise StopIteration
-        self._keep_states()
+        if self._after is not None:
+            self._keep_states()
         ahead = self._ahead
         before = len(ahead)
         # One call pulls and keeps: no interrupt comes between the two.

@@ -30,14 +30,13 @@ from stoker._runtime.worker.bad_samples import (
     FetchError,
 )
 from stoker._runtime.worker.cache_meter import CacheMeter
-from stoker._runtime.worker.collate_errors import explain_collation
+from stoker._runtime.worker.collate_errors import explain_collation, note_index, note_indices, silent_end
 from stoker._runtime.worker.fetch import Fetcher, fetcher_for
 from stoker._runtime.worker.fetch_threads import FetchThreads
 from stoker._runtime.worker.rng.per_sample import SampleRng
 from stoker._runtime.worker.rng.rng_use import RngUse
 from stoker._runtime.worker.rng.seeder import Seeder
 from stoker._runtime.worker.stream import Abandoned, SampleStream
-from stoker.errors import SampleStopIteration
 
 if TYPE_CHECKING:
     from stoker._runtime.worker.split_batches import PartRows
@@ -159,6 +158,18 @@ class BatchMaker:
         resume = self._stream.state() if self._stream is not None else None
         return Envelope(batch, tuple(self._bad), resume=resume) if self._bad or resume else batch
 
+    @property
+    def plain(self) -> bool:
+        """Whether ``make_plainly`` can make the next batch: no code of the user's runs, and rows are quick."""
+        return self._bare and self._plain and not self._singly and self._getitems is None
+
+    def make_plainly(self, indices: Any) -> Any:
+        """The batch of these indices, without an order. As ``make`` for quick rows, where ``plain``."""
+        indices = _listed(indices)
+        self._slow_row, self._slow_ns = -1, 0
+        samples = self._fetch_plainly(indices)
+        return collate_samples(self.spec.collate_fn, samples, indices, own=self.spec.own_collate)
+
     def _make_barely(self, order: BatchOrder) -> Any:
         """The batch where no code of the user's runs: nothing draws, asks for a generator or counts."""
         indices = _listed(order.indices)
@@ -224,7 +235,7 @@ class BatchMaker:
             try:
                 return self._getitems(order.indices)  # type: ignore[no-any-return]  # as the sampler gave them
             except StopIteration as error:
-                raise _silent_end(indices) from error
+                raise silent_end(indices) from error
             except Exception as error:
                 note_indices(error, indices)
                 raise
@@ -232,12 +243,10 @@ class BatchMaker:
             outcomes = self._at_once(self.fetch_threads, order, indices, start)
             if outcomes is not None:
                 return outcomes
+        if self._plain and not self._singly:
+            return self._fetch_plainly(indices)
         samples: list[Any] = []
         began_ns = _clock()
-        if self._plain and not self._singly:
-            samples = self._fetch_plainly(indices)
-            self._singly = _clock() - began_ns > _SLOW_ROW_NS * len(samples)
-            return samples
         try:
             for number, (first, last) in enumerate(row_ranges(rows)):
                 if last > start and first < stop:
@@ -248,11 +257,11 @@ class BatchMaker:
                     else:
                         self._fetch_quickly(order, chunk, first, samples)
         except StopIteration as error:
-            raise _silent_end(indices[len(samples)]) from error
+            raise silent_end(indices[len(samples)]) from error
         except Abandoned:
             raise
         except Exception as error:
-            _note_index(error, indices[len(samples)])
+            note_index(error, indices[len(samples)])
             raise
         if not self._by_sample:
             self._singly = _clock() - began_ns > _SLOW_ROW_NS * len(samples)
@@ -283,9 +292,9 @@ class BatchMaker:
             error, job.outcomes = job.outcomes[place].error, []
             try:
                 if isinstance(error, StopIteration):
-                    raise _silent_end(indices[place]) from error
+                    raise silent_end(indices[place]) from error
                 if isinstance(error, Exception):
-                    _note_index(error, indices[place])
+                    note_index(error, indices[place])
                 raise error
             finally:
                 del error  # the error refers to this frame
@@ -293,16 +302,19 @@ class BatchMaker:
 
     def _fetch_plainly(self, indices: Sequence[Any]) -> list[Any]:
         """Fetch quick rows that nobody watches and that draw nothing, as torch does."""
-        fetch, left = self._fetcher.bind(), iter(indices)
+        fetch, left, began_ns = self._fetcher.bind(), iter(indices), _clock()
         self._sample_rng.in_one_go(left, len(indices))
         try:
-            return [fetch(index) for index in left]
+            samples = [fetch(index) for index in left]
         except Exception as error:
             index = indices[len(indices) - operator.length_hint(left) - 1]
             if isinstance(error, StopIteration):
-                raise _silent_end(index) from error
-            _note_index(error, index)
+                raise silent_end(index) from error
+            note_index(error, index)
             raise
+        self._fetched_ns = _clock()
+        self._singly = self._fetched_ns - began_ns > _SLOW_ROW_NS * len(samples)
+        return samples
 
     def _fetch_quickly(self, order: BatchOrder, chunk: Sequence[Any], row: int, samples: list[Any]) -> None:
         """Fetch rows that take a few microseconds each: every row is shown, the epoch is checked once."""
@@ -403,9 +415,9 @@ class BatchMaker:
         try:
             return self._fetcher.bind()(order.indices)
         except StopIteration as error:
-            raise _silent_end(order.indices) from error
+            raise silent_end(order.indices) from error
         except Exception as error:
-            _note_index(error, order.indices)
+            note_index(error, order.indices)
             raise
 
     def _convert(self, sample: Any) -> Any:
@@ -469,27 +481,3 @@ def _without_bad(indices: Sequence[Any], samples: Sequence[Any], bad: Sequence[B
         return indices
     rows = {each.row for each in bad}
     return [index for row, index in enumerate(indices) if row not in rows]
-
-
-def _silent_end(index: Any) -> SampleStopIteration:
-    return SampleStopIteration(
-        f"the dataset raised StopIteration for index {index!r}, which would have ended the epoch silently; "
-        "raise IndexError or another exception instead"
-    )
-
-
-def _note_index(error: BaseException, index: Any) -> None:
-    error.add_note(f"stoker: while fetching dataset index {_short(index)}")
-
-
-def note_indices(error: BaseException, indices: Any) -> None:
-    """Note on an error which batch it belongs to, when no single row is to blame."""
-    listed = list(indices)[:9] if hasattr(indices, "__iter__") else [indices]
-    shown = ", ".join(_short(index) for index in listed[:8])
-    more = f", … ({len(indices)} in all)" if len(listed) > 8 else ""
-    error.add_note(f"stoker: in the batch of dataset indices [{shown}{more}]")
-
-
-def _short(index: Any) -> str:
-    text = repr(index)
-    return text if len(text) <= 80 else f"{text[:77]}..."

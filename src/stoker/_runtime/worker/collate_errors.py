@@ -1,4 +1,4 @@
-"""Extends the error of a failed collation by the key, the difference and the dataset indices."""
+"""Says in errors which samples they are about. The error of a failed collation gets the key, the difference and the indices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from stoker.errors import coded
+from stoker.errors import SampleStopIteration, coded
 
 _SHOWN = 4
 Path = tuple[Any, ...]
@@ -106,3 +106,27 @@ def _show(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         text = f"length {len(value)}, {text}"
     return f"{type(value).__name__} {text[:60]}"
+
+
+def silent_end(index: Any) -> SampleStopIteration:
+    return SampleStopIteration(
+        f"the dataset raised StopIteration for index {index!r}, which would have ended the epoch silently; "
+        "raise IndexError or another exception instead"
+    )
+
+
+def note_index(error: BaseException, index: Any) -> None:
+    error.add_note(f"stoker: while fetching dataset index {_short(index)}")
+
+
+def note_indices(error: BaseException, indices: Any) -> None:
+    """Note on an error which batch it belongs to, when no single row is to blame."""
+    listed = list(indices)[:9] if hasattr(indices, "__iter__") else [indices]
+    shown = ", ".join(_short(index) for index in listed[:8])
+    more = f", … ({len(indices)} in all)" if len(listed) > 8 else ""
+    error.add_note(f"stoker: in the batch of dataset indices [{shown}{more}]")
+
+
+def _short(index: Any) -> str:
+    text = repr(index)
+    return text if len(text) <= 80 else f"{text[:77]}..."

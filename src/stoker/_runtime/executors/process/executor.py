@@ -33,7 +33,7 @@ from stoker._runtime.protocol.worker_spec import Resume, WorkerSpec
 from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.types import Receipt, SlotRef, Spans, Task
 from stoker._runtime.transport.arena import Arena
-from stoker._runtime.worker.batch_maker import note_indices
+from stoker._runtime.worker.collate_errors import note_indices
 from stoker._runtime.worker.process import main, process_setup
 
 GRACE_S = 1.0

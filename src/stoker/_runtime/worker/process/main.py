@@ -29,7 +29,8 @@ from stoker._runtime.scheduler.types import Spans
 from stoker._runtime.transport.base import BatchWriter, SlotSource, WrittenBatch
 from stoker._runtime.transport.writer import ArenaWriter
 from stoker._runtime.worker import collation, context, trim
-from stoker._runtime.worker.batch_maker import BatchMaker, StatusView, collate_samples, note_indices
+from stoker._runtime.worker.batch_maker import BatchMaker, StatusView, collate_samples
+from stoker._runtime.worker.collate_errors import note_indices
 from stoker._runtime.worker.cpu_meter import NO_READING, CpuMeter
 from stoker._runtime.worker.memory_probe import MemoryProbe
 from stoker._runtime.worker.process import process_setup
