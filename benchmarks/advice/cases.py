@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+KEEP: dict[str, Any] = {"num_workers": 2, "persistent_workers": True}
+"""Arguments that most of the loaders have."""
+
 
 class Case(NamedTuple):
     """``expected`` are codes that must be found. ``also`` are codes that are true of it as well, and count neither way."""

@@ -28,9 +28,13 @@ _WITHIN_S = 120
 
 def cases(group: str) -> list[Case]:
     """Return the cases of a group."""
-    from benchmarks.advice import faulty, healthy, libraries
+    from benchmarks.advice import faulty, healthy, libraries, streams
 
-    groups = {"healthy": healthy.HEALTHY, "libraries": libraries.LIBRARIES, "faulty": faulty.FAULTY}
+    groups = {
+        "healthy": [*healthy.HEALTHY, *streams.STREAMS],
+        "libraries": libraries.LIBRARIES,
+        "faulty": faulty.FAULTY,
+    }
     return [case for name, part in groups.items() if group in (name, "all") for case in part]
 
 

@@ -20,19 +20,16 @@ from torch.utils.data import (
     ConcatDataset,
     DataLoader,
     Dataset,
-    IterableDataset,
     Subset,
     TensorDataset,
     WeightedRandomSampler,
-    get_worker_info,
     random_split,
 )
 
-from benchmarks.advice.cases import Cases
+from benchmarks.advice.cases import KEEP, Cases
 from benchmarks.advice.files import folder
 
 HEALTHY = Cases()
-_KEEP: dict[str, Any] = {"num_workers": 2, "persistent_workers": True}
 _OPENCV = ("STK307",)
 """With torch's loader, OpenCV may start a thread per CPU in each worker. The finding is of severity low, and true."""
 
@@ -77,12 +74,12 @@ class Augment:
 
 @HEALTHY()
 def csv_images() -> Any:
-    return DataLoader(CsvImages(folder(), ToTensor()), batch_size=16, shuffle=True, **_KEEP)
+    return DataLoader(CsvImages(folder(), ToTensor()), batch_size=16, shuffle=True, **KEEP)
 
 
 @HEALTHY()
 def augmented_images() -> Any:
-    return DataLoader(CsvImages(folder(), Augment()), batch_size=16, shuffle=True, drop_last=True, **_KEEP)
+    return DataLoader(CsvImages(folder(), Augment()), batch_size=16, shuffle=True, drop_last=True, **KEEP)
 
 
 class FolderImages(Dataset[Any]):
@@ -109,7 +106,7 @@ class FolderImages(Dataset[Any]):
 
 @HEALTHY(also=_OPENCV)
 def folder_images() -> Any:
-    return DataLoader(FolderImages(folder() / "pictures"), 16, shuffle=True, **_KEEP)
+    return DataLoader(FolderImages(folder() / "pictures"), 16, shuffle=True, **KEEP)
 
 
 class Segmentation(Dataset[Any]):
@@ -136,7 +133,7 @@ class Segmentation(Dataset[Any]):
 
 @HEALTHY()
 def segmentation() -> Any:
-    return DataLoader(Segmentation(folder()), 8, shuffle=True, **_KEEP)
+    return DataLoader(Segmentation(folder()), 8, shuffle=True, **KEEP)
 
 
 class Detection(Dataset[Any]):
@@ -165,7 +162,7 @@ def detection_collate(batch: Any) -> Any:
     also=("STK701",)
 )  # 24 small tensors a batch: taking them from a worker costs more than decoding these pictures
 def detection() -> Any:
-    return DataLoader(Detection(folder()), 8, shuffle=True, collate_fn=detection_collate, **_KEEP)
+    return DataLoader(Detection(folder()), 8, shuffle=True, collate_fn=detection_collate, **KEEP)
 
 
 class Tokens(Dataset[Any]):
@@ -186,7 +183,7 @@ class Tokens(Dataset[Any]):
 
 @HEALTHY(also=("STK701",))
 def token_blocks() -> Any:
-    return DataLoader(Tokens(folder() / "train.bin", 128), 32, shuffle=True, **_KEEP)
+    return DataLoader(Tokens(folder() / "train.bin", 128), 32, shuffle=True, **KEEP)
 
 
 class RandomTokens(Tokens):
@@ -200,7 +197,7 @@ class RandomTokens(Tokens):
 
 @HEALTHY(also=("STK701",))
 def random_tokens() -> Any:
-    return DataLoader(RandomTokens(folder() / "train.bin", 128), 32, **_KEEP)
+    return DataLoader(RandomTokens(folder() / "train.bin", 128), 32, **KEEP)
 
 
 class Characters(Dataset[Any]):
@@ -221,7 +218,7 @@ class Characters(Dataset[Any]):
 @HEALTHY(also=("STK701",))
 def characters() -> Any:
     return DataLoader(
-        Characters((folder() / "texts.jsonl").read_text()[:60_000], 64), 32, shuffle=True, **_KEEP
+        Characters((folder() / "texts.jsonl").read_text()[:60_000], 64), 32, shuffle=True, **KEEP
     )
 
 
@@ -253,7 +250,7 @@ def pad(batch: Any) -> Any:
 
 @HEALTHY(also=("STK701",))
 def sentences() -> Any:
-    return DataLoader(Sentences(folder() / "texts.jsonl"), 32, shuffle=True, collate_fn=pad, **_KEEP)
+    return DataLoader(Sentences(folder() / "texts.jsonl"), 32, shuffle=True, collate_fn=pad, **KEEP)
 
 
 class Sounds(Dataset[Any]):
@@ -280,7 +277,7 @@ class Sounds(Dataset[Any]):
 
 @HEALTHY()
 def sounds() -> Any:
-    return DataLoader(Sounds(folder()), 8, shuffle=True, **_KEEP)
+    return DataLoader(Sounds(folder()), 8, shuffle=True, **KEEP)
 
 
 class Table(Dataset[Any]):
@@ -342,62 +339,7 @@ class Volumes(Dataset[Any]):
 
 @HEALTHY()
 def volumes() -> Any:
-    return DataLoader(Volumes(folder()), 4, shuffle=True, **_KEEP)
-
-
-class Lines(IterableDataset[Any]):
-    """A file of lines, shared out among the workers by line number."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = str(path)
-
-    def __iter__(self) -> Any:
-        info = get_worker_info()
-        number, of = (info.id, info.num_workers) if info else (0, 1)
-        with open(self.path) as file:
-            for at, line in enumerate(file):
-                if at % of == number:
-                    row = json.loads(line)
-                    yield torch.tensor([len(word) for word in row["text"].split()][:4]), row["label"]
-
-
-@HEALTHY(also=("STK701",))
-def lines() -> Any:
-    return DataLoader(Lines(folder() / "texts.jsonl"), 32, **_KEEP)
-
-
-class Shards(IterableDataset[Any]):
-    """Tar files, each read by one worker, with a small shuffle buffer."""
-
-    def __init__(self, paths: list[Path]) -> None:
-        self.paths = paths
-
-    def __iter__(self) -> Any:
-        import io
-        import tarfile
-
-        from PIL import Image
-
-        info = get_worker_info()
-        mine = self.paths[info.id :: info.num_workers] if info else self.paths
-        buffer: list[Any] = []
-        for path in mine:
-            with tarfile.open(path) as tar:
-                for entry in tar:
-                    if not entry.name.endswith(".jpg"):
-                        continue
-                    data = tar.extractfile(entry)
-                    assert data is not None
-                    image = Image.open(io.BytesIO(data.read())).resize((64, 64))
-                    buffer.append(torch.from_numpy(np.array(image)).permute(2, 0, 1))
-                    if len(buffer) > 16:
-                        yield buffer.pop(random.randrange(len(buffer)))
-        yield from buffer
-
-
-@HEALTHY()
-def shards() -> Any:
-    return DataLoader(Shards(sorted(folder().glob("shard-*.tar"))), 8, **_KEEP)
+    return DataLoader(Volumes(folder()), 4, shuffle=True, **KEEP)
 
 
 class Windows(Dataset[Any]):
@@ -436,7 +378,7 @@ class Pairs(Dataset[Any]):
 
 @HEALTHY(also=_OPENCV)
 def pairs() -> Any:
-    return DataLoader(Pairs(FolderImages(folder() / "pictures")), 8, shuffle=True, **_KEEP)
+    return DataLoader(Pairs(FolderImages(folder() / "pictures")), 8, shuffle=True, **KEEP)
 
 
 class Interactions(Dataset[Any]):
@@ -467,26 +409,26 @@ def tensors() -> Any:
 @HEALTHY(also=_OPENCV)
 def split() -> Any:
     train, _ = random_split(FolderImages(folder() / "pictures"), [200, 40], torch.Generator().manual_seed(0))
-    return DataLoader(train, 16, shuffle=True, **_KEEP)
+    return DataLoader(train, 16, shuffle=True, **KEEP)
 
 
 @HEALTHY(also=_OPENCV)
 def validation() -> Any:
     whole = FolderImages(folder() / "pictures")
-    return DataLoader(Subset(whole, range(0, len(whole), 2)), 16, **_KEEP)
+    return DataLoader(Subset(whole, range(0, len(whole), 2)), 16, **KEEP)
 
 
 @HEALTHY(also=_OPENCV)
 def joined() -> Any:
     both: Any = ConcatDataset([FolderImages(folder() / "pictures"), FolderImages(folder() / "pictures")])
-    return DataLoader(both, 16, shuffle=True, **_KEEP)
+    return DataLoader(both, 16, shuffle=True, **KEEP)
 
 
 @HEALTHY(also=_OPENCV)
 def balanced() -> Any:
     dataset = FolderImages(folder() / "pictures")
     weights = [1.0 + label for _, label in dataset.samples]
-    return DataLoader(dataset, 16, sampler=WeightedRandomSampler(weights, len(weights)), **_KEEP)
+    return DataLoader(dataset, 16, sampler=WeightedRandomSampler(weights, len(weights)), **KEEP)
 
 
 class LazyHandle(Dataset[Any]):
@@ -508,7 +450,7 @@ class LazyHandle(Dataset[Any]):
 
 @HEALTHY(also=("STK701",))
 def lazy_handle() -> Any:
-    return DataLoader(LazyHandle(folder() / "train.bin"), 64, shuffle=True, **_KEEP)
+    return DataLoader(LazyHandle(folder() / "train.bin"), 64, shuffle=True, **KEEP)
 
 
 class Rows(Dataset[Any]):
