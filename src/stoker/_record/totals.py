@@ -289,13 +289,23 @@ class RunningTotals:
     def _busy(self, rows: Array) -> Array:
         """By row, how long its worker was at work on it and on none before. torch's hand one over while they make the next."""
         worker, received, sent = (rows[:, _AT[name]] for name in ("worker", "received_ns", "sent_ns"))
-        busy: Array = np.maximum(sent - received, 0)
-        for number in np.unique(worker).tolist():
-            places = np.flatnonzero(worker == number)
-            places = places[np.argsort(received[places], kind="stable")]
-            until = np.maximum.accumulate(np.concatenate([[self.until.get(number, 0)], sent[places]]))
-            busy[places] = np.maximum(sent[places] - np.maximum(received[places], until[:-1]), 0)
-            self.until[number] = int(until[-1])
+        # All workers at once, because there may be hundreds of them: each one's times are lifted above those of the one before.
+        order = np.lexsort((received, worker))
+        by_worker, begins, ends = worker[order], received[order], sent[order]
+        new = np.diff(by_worker, prepend=by_worker[0]) != 0
+        firsts = np.concatenate([[0], np.flatnonzero(new)])
+        numbers = by_worker[firsts].tolist()
+        earliest = int(min(received.min(), sent.min()))
+        known = np.array([max(self.until.get(number, 0), earliest) for number in numbers])
+        lift = np.cumsum(new) * (int(max(ends.max(), known.max())) - earliest + 1)
+        until = np.empty_like(ends)
+        until[1:] = ends[:-1]
+        until[firsts] = known
+        until = np.maximum.accumulate(until - earliest + lift) - lift + earliest
+        lasts = np.append(firsts[1:] - 1, len(order) - 1)
+        self.until.update(zip(numbers, np.maximum(until, ends)[lasts].tolist(), strict=True))
+        busy = np.empty_like(ends)
+        busy[order] = np.maximum(ends - np.maximum(begins, until), 0)
         return busy
 
     def _by_concurrency(self, rows: Array) -> None:
