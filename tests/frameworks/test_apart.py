@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from stoker._record import journal
 from tests.frameworks.packages import APART, absent
 from tests.warm import environment
 
@@ -91,6 +92,14 @@ print(json.dumps(told))
 """
 
 
+MEASURED = """
+import sys
+import litdata
+loader = litdata.StreamingDataLoader(litdata.StreamingDataset(sys.argv[1]), batch_size=4, num_workers=2)
+print(sum(1 for _ in range(2) for batch in loader))
+"""
+
+
 def both(script: str, *words: str) -> list[dict[str, object]]:
     """What a script says with torch's loaders, and with stoker's in their place."""
     found = []
@@ -126,3 +135,11 @@ def test_litdata_stays_torchs_and_says_so(tmp_path: Path) -> None:
     assert ours["said"] == [
         "loaders of litdata.streaming.dataloader.StreamingDataLoader stay torch's: it makes torch's iterators itself"
     ]
+    (tmp_path / "train.py").write_text(MEASURED)
+    record = tmp_path / "run.json"
+    subprocess.run(
+        [sys.executable, "-m", "stoker", "run", "-o", record, tmp_path / "train.py", tmp_path / "data"],
+        capture_output=True, check=True, env=environment(PYTHONPATH=f"{environment()['PYTHONPATH']}:{APART}"),
+    )  # fmt: skip
+    [read] = journal.read(record).loaders
+    assert (read.engine, read.totals.steps) == ("torch", 20)

@@ -220,13 +220,34 @@ print(json.dumps(told))
 """
 
 
-def test_the_class_may_be_imported_inside_the_hook() -> None:
-    """Lightning has recorded nothing of a class that it did not know when it called the hook."""
+def lazily(*words: str) -> list[Any]:
+    """What the script says of the loader that Lightning built for ``overfit_batches``, and of the one with its sampler."""
     ran = subprocess.run(
-        [sys.executable, "-c", LAZY], capture_output=True, text=True, env=environment(), check=False
+        [sys.executable, *words], capture_output=True, text=True, env=environment(), check=False
     )
     assert ran.returncode == 0, ran.stderr
-    overfit, injected_ = json.loads(ran.stdout.splitlines()[-1])
+    found: list[Any] = json.loads(next(line for line in ran.stdout.splitlines() if line.startswith("[[")))
+    return found
+
+
+def test_the_class_may_be_imported_inside_the_hook() -> None:
+    """Lightning has recorded nothing of a class that it did not know when it called the hook."""
+    overfit, injected_ = lazily("-c", LAZY)
     assert overfit == ["stoker.loader", "SequentialSampler", "thread", "mine", [[0, 1, 2, 3], [4, 5, 6, 7]]]
     assert injected_[:4] == ["stoker.loader", "DistributedSampler", "thread", "mine"]
+    assert sorted(flat(injected_[4])) == list(range(16))
+
+
+def test_under_stoker_run_too(tmp_path: Path) -> None:
+    script = LAZY.replace("from stoker import DataLoader", "from torch.utils.data import DataLoader")
+    script = script.replace(', executor="thread", name="mine"', "").replace(
+        "        assert", "        # assert"
+    )
+    (tmp_path / "train.py").write_text(script)
+    record = str(tmp_path / "run.json")
+    overfit, injected_ = lazily("-m", "stoker", "run", "-q", "-o", record, str(tmp_path / "train.py"))
+    for sampler, found in (("SequentialSampler", overfit), ("DistributedSampler", injected_)):
+        assert found[0].startswith("stoker.")
+        assert found[1] == sampler
+    assert overfit[4] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert sorted(flat(injected_[4])) == list(range(16))
