@@ -74,10 +74,10 @@ def large(workers: int = 2, batches: int = 60) -> dict[str, Any]:
 
 
 def first_batch(workers: int = 2) -> dict[str, Any]:
-    """Seconds from ``iter()`` to the first batch in a new driver on a running cluster, against Ray Data, in turns."""
+    """Seconds from ``iter()`` to the first batch in a new driver on a running node, against Ray Data, in turns."""
     from tests.ray.nodes import LoopbackNodes
 
-    address = LoopbackNodes(1, cpus=workers + 1).address
+    address = LoopbackNodes(0, head_cpus=workers + 1).address
     found: dict[str, list[float]] = {"stoker": [], "ray data": []}
     for _ in range(_TURNS):
         for side, seconds in found.items():

@@ -45,7 +45,8 @@ class FakeActor:
     def __init__(self, api: FakeApi, worker: int) -> None:
         self.worker = worker
         self.watched = FakeCall()
-        self.start = _Method(lambda *_: api.answered(Started(1000 + worker, "node", "host", "")))
+        self.started = api.answered(Started(1000 + worker, "node", "host", "")) if api.starts else FakeCall()
+        self.start = _Method(lambda *_: self.started)
         self.watch = _Method(lambda: self.watched)
         self.make = _Method(lambda *task: api.make(self, *task))
         self.set_epoch = _Method(lambda epoch: FakeCall())
@@ -59,11 +60,15 @@ class FakeApi:
     """
 
     start_arguments: tuple[Any, ...] = ()
+    starts = True
+    """Whether actors start at once. What stands in for one does."""
 
     def __init__(self, *, prompt: bool = False, hold: int = 0, losses: int = 0) -> None:
         self.calls: deque[tuple[FakeActor, FakeCall, wire.TaskHeader, bytes]] = deque()
         self.actors: dict[int, FakeActor] = {}
         self.killed: list[int] = []
+        self.nears: list[FakeActor] = []
+        self.near_ended = threading.Event()
         self.room: list[int] = []
         self._made: dict[bytes, tuple[Any, tuple[int, int, int]]] = {}
         self._arrived = threading.Event()
@@ -74,12 +79,28 @@ class FakeApi:
         if self._thread is not None:
             self._thread.start()
 
+    def prepare(self, workers: Any) -> None: ...
+
+    def hand_over(self, spec: list[Any]) -> None: ...
+
+    def abandon(self) -> None: ...
+
     def actor(self, worker: int) -> FakeActor:
         actor = self.actors[worker] = FakeActor(self, worker)
         return actor
 
+    def near(self, worker: int) -> FakeActor:
+        actor = FakeActor(self, worker)
+        if not actor.started.done.done():
+            actor.started = self.answered(Started(worker, "here", "host", ""))
+        self.nears.append(actor)
+        return actor
+
     def kill(self, actor: FakeActor) -> None:
-        self.killed.append(actor.worker)
+        if actor in self.nears:
+            self.near_ended.set()
+        else:
+            self.killed.append(actor.worker)
 
     def ask_for_room(self, workers: int) -> None:
         self.room.append(workers)

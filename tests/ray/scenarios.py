@@ -116,9 +116,9 @@ def cut_off(hosts: int = 2, batches: int = 120, row_s: float = 0.02, cut_s: floa
     return {**found, "detection_s": DETECTION_S}
 
 
-def driver_dies() -> dict[str, Any]:
-    """Kill the process that trains: its actors and workers end by themselves."""
-    cluster = LoopbackNodes(2)
+def driver_dies(near: bool = False) -> dict[str, Any]:
+    """Kill the process that trains: its actors and workers end by themselves. ``near``: they are on its own node."""
+    cluster = LoopbackNodes(0, head_cpus=2) if near else LoopbackNodes(2)
     folder = tempfile.mkdtemp(dir=os.environ["STK_FOLDER"])
     code = f"from tests.ray.scenarios import endless; endless({cluster.address!r}, {folder!r})"
     driver = subprocess.Popen([sys.executable, "-c", code])

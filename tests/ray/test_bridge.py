@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +13,11 @@ import pytest
 
 import stoker
 from stoker._runtime.autoscale.types import AutoscaleAction, AutoscaleBounds, Observation, ObservationPeriod
-from stoker._runtime.executors.ray import cluster, dataset_objects, watches
+from stoker._runtime.executors.ray import cluster, dataset_objects, near_host, watches
 from stoker._runtime.executors.ray import executor as ray_executor
+from stoker._runtime.executors.ray.relay import Started
 from stoker.arguments import Auto
-from tests.ray.fake_ray import FakeApi
+from tests.ray.fake_ray import FakeActor, FakeApi
 
 
 @pytest.fixture
@@ -79,6 +81,82 @@ def test_a_lost_actor_is_counted_once_and_its_task_is_made_elsewhere(fake: FakeA
     with stoker.DataLoader(numbers(8), 2, num_workers=2, executor="ray", **options) as loader:
         assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5], [6, 7]]
         assert loader.stats()["worker_deaths"] == 3
+
+
+@pytest.fixture
+def near(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> FakeApi:
+    """Something stands in for the first actor, and no actor starts before the test says so."""
+    fake.starts = False
+    monkeypatch.setattr(near_host, "has_free_cpu", lambda *_: True)
+    monkeypatch.setattr(near_host, "start", lambda *_: SimpleNamespace(close=lambda: None))
+    return fake
+
+
+def started(worker: int) -> Started:
+    return Started(1000 + worker, "node", "host", "")
+
+
+def test_what_stands_in_works_until_the_actor_has_started_and_hands_over_between_two_tasks(
+    near: FakeApi,
+) -> None:
+    with stoker.DataLoader(numbers(8), 2, num_workers=1, executor="ray", split_batches=False) as loader:
+        batches = iter(loader)
+        until(lambda: near.calls)
+        assert near.finish() is near.nears[0]
+        assert next(batches).tolist() == [0, 1]
+        until(lambda: near.calls)
+        near.actors[0].started.done.set_result(started(0))
+        assert not near.near_ended.wait(0.05)  # it has a task
+        assert near.finish() is near.nears[0]
+        for expected in ([2, 3], [4, 5]):
+            assert next(batches).tolist() == expected
+            until(lambda: near.calls)
+            assert near.near_ended.is_set()
+            assert near.finish() is near.actors[0]
+        assert [batch.tolist() for batch in batches] == [[6, 7]]
+        assert loader.stats()["worker_deaths"] == 0
+    assert near.killed == [0]
+
+
+def test_without_what_stands_in_the_actor_works(near: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(worker: int) -> FakeActor:
+        actor = FakeActor(near, worker)
+        actor.started.done.set_exception(OSError("no descriptor is left"))
+        near.nears.append(actor)
+        return actor
+
+    monkeypatch.setattr(near, "near", broken)
+    with stoker.DataLoader(numbers(2), 2, num_workers=1, executor="ray") as loader:
+        batches = iter(loader)
+        assert near.near_ended.wait(60)
+        near.actors[0].started.done.set_result(started(0))
+        until(lambda: near.calls)
+        assert near.finish() is near.actors[0]
+        assert [batch.tolist() for batch in batches] == [[0, 1]]
+        assert loader.stats()["worker_deaths"] == 0
+
+
+def test_an_actor_that_fails_to_start_ends_what_stands_in_and_another_takes_its_place(near: FakeApi) -> None:
+    with stoker.DataLoader(numbers(4), 2, num_workers=1, executor="ray", split_batches=False) as loader:
+        batches = iter(loader)
+        until(lambda: near.calls)
+        near.starts = True
+        near.actors[0].started.done.set_exception(ConnectionError("its node is gone"))
+        assert near.near_ended.wait(60)
+        near.lose("ended")  # the task that it had
+        made: list[FakeActor] = []
+
+        def finish_both() -> None:
+            for _ in range(2):
+                until(lambda: near.calls)
+                made.append(near.finish())
+
+        helper = threading.Thread(target=finish_both)
+        helper.start()
+        assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3]]
+        helper.join()
+        assert made == [near.actors[0]] * 2
+        assert loader.stats()["worker_deaths"] == 1
 
 
 @pytest.mark.parametrize("fake", [{"prompt": True}], indirect=True)

@@ -33,8 +33,9 @@ def test_a_host_is_cut_off_and_comes_back() -> None:
     assert found["batches"] == 120
 
 
-def test_actors_end_with_their_driver() -> None:
-    assert run("scenarios.driver_dies", within_s=BOUND_S)["findings"] == []
+@pytest.mark.parametrize("near", [False, True], ids=["elsewhere", "near"])
+def test_actors_end_with_their_driver(near: bool) -> None:
+    assert run("scenarios.driver_dies", within_s=BOUND_S, near=near)["findings"] == []
 
 
 def test_the_head_is_lost() -> None:

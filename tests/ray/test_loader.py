@@ -167,6 +167,7 @@ def test_a_lost_actor_is_replaced_and_blamed_on_nobody(tmp_path: Path) -> None:
         executor=RAY,
         restarts=0,
         worker_init_fn=relay_of_this_worker,
+        multiprocessing_context="forkserver",  # nothing near stands in for it
         on_bad_sample="skip",
     ) as loader:
         assert numbers(loader) == list(range(24))
@@ -176,7 +177,7 @@ def test_a_lost_actor_is_replaced_and_blamed_on_nobody(tmp_path: Path) -> None:
 def test_a_timeout_has_the_index_and_the_remote_stack(tmp_path: Path) -> None:
     with (
         stoker.DataLoader(
-            Faulty(tmp_path, hang=5), 4, num_workers=1, executor=RAY, timeout=15, split_batches=False
+            Faulty(tmp_path, hang=5), 4, num_workers=1, executor=RAY, timeout=20, split_batches=False
         ) as loader,
         pytest.raises(WorkerTimeout) as caught,
     ):
@@ -223,8 +224,9 @@ def test_large_data_travels_once_and_batches_arrive_writable() -> None:
 class Placed(Dataset[tuple[int, int]]):
     """A row says which process made it, and which file holds the shared list there."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: str) -> None:
         self.shared = stoker.share([f"name {number}" * 20 for number in range(50_000)])
+        self.file = file
 
     def __len__(self) -> int:
         return 64
@@ -233,14 +235,25 @@ class Placed(Dataset[tuple[int, int]]):
         assert self.shared[index * 700].startswith("name")
         time.sleep(0.02)  # so that both workers have some
         maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
-        found = {int(each[4]) for each in maps if len(each) > 5 and "stoker-ray-spec" in each[5]}
+        found = {int(each[4]) for each in maps if len(each) > 5 and self.file in each[5]}
         return os.getpid(), max(found, default=0)
 
 
-def test_what_is_shared_is_mapped_from_one_file_by_all_workers_of_a_node() -> None:
-    with stoker.DataLoader(Placed(), 4, num_workers=2, executor=RAY) as loader:
-        rows = [pair for pids, files in loader for pair in zip(pids.tolist(), files.tolist(), strict=True)]
-    assert len({pid for pid, _ in rows}) == 2
+@pytest.mark.parametrize(
+    ("file", "options"),
+    [("stoker-share", {}), ("stoker-ray-spec", {"multiprocessing_context": "forkserver"})],
+    ids=["the trainer's node", "another node"],
+)
+def test_what_is_shared_is_mapped_from_one_file_by_all_workers_of_a_node(file: str, options: Any) -> None:
+    """On the trainer's node it is the trainer's own file; elsewhere it came through the object store."""
+    rows: list[tuple[int, int]] = []
+    with stoker.DataLoader(
+        Placed(file), 4, num_workers=2, executor=RAY, persistent_workers=True, **options
+    ) as loader:
+        while len({pid for pid, _ in rows}) < 2:  # until both are up, however long an actor takes to start
+            rows += [
+                pair for pids, files in loader for pair in zip(pids.tolist(), files.tolist(), strict=True)
+            ]
     assert len({file for _, file in rows}) == 1
     assert rows[0][1] != 0
 

@@ -43,7 +43,7 @@ def api() -> RayApi:
         exceptions=Errors,
         available_resources=lambda: {"CPU": 2.0},
     )
-    return RayApi(double, stoker.Ray(num_cpus=4), "pool", [])
+    return RayApi(double, stoker.Ray(num_cpus=4), "pool")
 
 
 @pytest.mark.parametrize(

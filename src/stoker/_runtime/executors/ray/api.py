@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+from collections.abc import Iterable
 from typing import Any
 
 from stoker import __version__
@@ -12,18 +14,22 @@ from stoker._runtime.executors.ray.remotes import Loss, Remote
 from stoker.errors import ClusterError, coded
 
 _SHOWN = 800
+_PREPARED = 8
+"""So many actors are asked for ahead; each request takes a millisecond."""
 
 
 class RayApi:
-    """One per pool. Used on the bridge's thread, except ``get``."""
+    """One per pool. Used on the bridge's thread once that runs, except ``get``."""
 
-    def __init__(self, ray: Any, options: Ray, pool: str, spec: list[Any]) -> None:
+    def __init__(self, ray: Any, options: Ray, pool: str) -> None:
         from stoker._runtime.executors.ray import relay
 
         self._ray = ray
         self._num_cpus = options.num_cpus
         self._bundle = {"CPU": options.num_cpus, **(options.resources or {})}
-        self.start_arguments = (pool, spec)
+        self.start_arguments: tuple[Any, ...] = (pool, [])
+        self._prepared: dict[int, Any] = {}
+        self._near: list[Any] = []
         try:
             self._make = ray.remote(concurrency_groups=relay.GROUPS)(relay.Relay).options(
                 num_cpus=options.num_cpus,
@@ -37,16 +43,49 @@ class RayApi:
             told = f"Ray refuses resources, runtime_env or strategy of stoker.Ray(...): {error}"
             raise coded(ClusterError(told), "STK327") from error
 
+    def prepare(self, workers: Iterable[int]) -> None:
+        """Ask for the actors of the first workers already: they come up while the dataset is packed."""
+        with contextlib.suppress(Exception):  # ``actor`` will say why
+            for worker in itertools.islice(workers, _PREPARED):
+                self._prepared[worker] = self._make.remote(worker)
+
+    def hand_over(self, spec: list[Any]) -> None:
+        """Take the references of the packed dataset, which each actor starts with."""
+        self.start_arguments = (self.start_arguments[0], spec)
+
+    def abandon(self) -> None:
+        """End the actors that nobody has asked for, and wait for the end of what was near."""
+        while self._prepared:
+            with contextlib.suppress(Exception):
+                self.kill(self._prepared.popitem()[1])
+        for actor in self._near:
+            actor.kill()
+            actor.join()
+
     def actor(self, worker: int) -> Any:
         """Ask for an actor. It may take until there is a free CPU."""
-        return self._make.remote(worker)
+        found = self._prepared.pop(worker, None)
+        return found if found is not None else self._make.remote(worker)
+
+    def near(self, worker: int) -> Any:
+        """Return what stands in for the actor of this worker, on this node, until that has started."""
+        from stoker._runtime.executors.ray.near_worker import NearActor
+
+        made = NearActor(worker)
+        self._near.append(made)
+        return made
 
     def kill(self, actor: Any) -> None:
         """End an actor at once. Its worker process ends with it."""
-        self._ray.kill(actor, no_restart=True)
+        if any(actor is each for each in self._near):
+            actor.kill()
+        else:
+            self._ray.kill(actor, no_restart=True)
 
     def get(self, ref: Any, timeout: float) -> Any:
         """Wait for a small answer. Any thread."""
+        if not isinstance(ref, self._ray.ObjectRef):  # of what is near
+            return ref.future().result(timeout)
         return self._ray.get(ref, timeout=timeout)
 
     def ask_for_room(self, workers: int) -> None:
@@ -89,19 +128,19 @@ class RayApi:
     def explain(self, remote: Remote, error: BaseException) -> Loss:
         """Describe the loss of an actor. Some errors end the loader: every other actor would fail as well."""
         errors = self._ray.exceptions
-        text = " ".join(str(error).split())
+        text = _words(error)
         where = f" on node {remote.host}" if remote.host else ""
         fatal = None
         if isinstance(error, errors.RuntimeEnvSetupError):
-            told = f"the runtime_env of stoker.Ray(...) cannot be set up on the cluster: {text[:_SHOWN]}"
+            told = f"the runtime_env of stoker.Ray(...) cannot be set up on the cluster: {text}"
             fatal = coded(ClusterError(told), "STK327")
         elif isinstance(error, errors.ObjectStoreFullError | errors.OutOfDiskError):
             told = (
                 f"the object store{where} has no room for a batch: start the nodes with a larger --object-store-memory, use "
-                f"fewer workers, or smaller batches. Ray says: {text[:_SHOWN]}"
+                f"fewer workers, or smaller batches. Ray says: {text}"
             )
             fatal = coded(ClusterError(told), "STK325")
-        elif not remote.up and "No module named" in text:
+        elif not remote.up and "No module named" in str(error):
             told = f"a node of the cluster lacks a package that workers need: {_last_line(error)}. Install the same on all nodes"
             fatal = coded(ClusterError(told), "STK322")
         died = isinstance(error, errors.ActorDiedError | errors.ActorUnavailableError | errors.NodeDiedError)
@@ -109,10 +148,21 @@ class RayApi:
             remote.worker,
             f"DataLoader worker {remote.worker}{where} exited unexpectedly: Ray lost its actor",
             started=remote.up,
-            details=f"\n  Ray says: {text[:_SHOWN]}",
+            details=f"\n  Ray says: {text}",
             error=fatal,
             by_host=died,
         )
+
+
+def _words(error: BaseException) -> str:
+    """What went wrong, in one line: the cause of a remote traceback, or else what Ray writes."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, BaseException):
+        error = cause
+    text = " ".join(str(error).split())
+    if isinstance(cause, BaseException):
+        text = f"{type(cause).__name__}: {text}"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN // 2]} … {text[-_SHOWN // 2 :]}"
 
 
 def _last_line(error: BaseException) -> str:

@@ -14,23 +14,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import select
-import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from stoker._pickling.segment import read_at, write_at
-from stoker._runtime.executors.ray.remotes import EventFd, Flight, Limits, Loss, Remote, Wiring, moved
+from stoker._pickling.segment import read_at
+from stoker._runtime.executors.ray.pool_channels import ResultWriter, TaskReader
+from stoker._runtime.executors.ray.remotes import EventFd, Flight, Limits, Loss, Relief, Remote, Wiring
 from stoker._runtime.executors.ray.watches import HeadWatch, LateTasks
 from stoker._runtime.protocol import status_page, wire
 
 _clock = time.monotonic_ns
 _log = logging.getLogger("stoker")
-_NO_SPANS = (0,) * 8 + (-1, 0)
 _REVISION_LENGTH = 8
 
 TICK_S = 0.5
@@ -58,6 +56,7 @@ class Bridge:
         self._wiring = wiring
         self._bound = bound
         self._control = wiring.page.control
+        self._results = ResultWriter(wiring)
         self._remotes: dict[int, Remote] = {}
         self._idle: dict[int, None] = {}
         self._inbox: deque[tuple[Any, ...]] = deque()
@@ -66,10 +65,8 @@ class Bridge:
         self.losses: deque[Loss] = deque()
         self._poll = select.epoll()
         self._poll.register(self._own_wake.fd, select.EPOLLIN)
-        self._listening: set[int] = set()
+        self._tasks = TaskReader(self._poll)
         self._hung_up: set[int] = set()
-        self._readers: dict[int, socket.socket] = {}
-        """Views of the executor's descriptors: never closed here."""
         self._next_look_ns = 0
         self._room = 0
         self._stopped = False
@@ -90,14 +87,17 @@ class Bridge:
 
     # Called by the executor
 
-    def spawn(self, worker: int, boot: bytes, gone: threading.Event) -> None:
-        """Start an actor for this worker. A header reports when it is up. ``gone`` is set when it is lost or closed."""
+    def spawn(self, worker: int, boot: bytes, gone: threading.Event, *, near: bool = False) -> None:
+        """Start an actor for this worker. A header reports when it is up. ``gone`` is set when it is lost or closed.
+
+        ``near``: something on this node stands in for it meanwhile.
+        """
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="stoker-ray", daemon=True)
             self._thread.start()
             self._head_thread = threading.Thread(target=self._watch_head, name="stoker-ray-head", daemon=True)
             self._head_thread.start()
-        self._post(self._on_spawn, worker, boot, gone)
+        self._post(self._on_spawn, worker, boot, gone, near)
 
     def set_epoch(self, epoch: int) -> None:
         """Announce which epoch counts, to workers that are busy with another."""
@@ -154,9 +154,11 @@ class Bridge:
         self._inbox.append(message)
         self._own_wake.set()
 
-    def _when_done(self, ref: Any, then: Callable[..., None], remote: Remote, *rest: Any) -> None:
-        """Have the result of a call put into the inbox."""
-        remote.pending += 1
+    def _when_done(
+        self, ref: Any, then: Callable[..., None], remote: Remote, *rest: Any, counts: bool = True
+    ) -> None:
+        """Have the result of a call put into the inbox. The worker is not lost before it is there, if it ``counts``."""
+        remote.pending += counts
 
         def done(future: Any) -> None:
             error = future.exception()
@@ -188,9 +190,9 @@ class Bridge:
             for remote in self._remotes.values():
                 self._kill(remote)
                 remote.gone.set()
+            self._api.abandon()
             self._on_room(0)
-            for reader in self._readers.values():
-                reader.detach()
+            self._tasks.close()
 
     def _look_after(self) -> None:
         """Try a late task again, and look whether the cluster is there."""
@@ -203,7 +205,7 @@ class Bridge:
                 self._dispatch(self._remotes[worker], late)
         if self._spawned_ns and now_ns - self._spawned_ns > FEW_AFTER_S * 1e9:
             self._spawned_ns = 0
-            waiting = sum(not each.up for each in self._remotes.values())
+            waiting = sum(not each.up or each.relief is not None for each in self._remotes.values())
             if waiting and (told := self._api.few_cpus(waiting, len(self._remotes))):
                 _log.warning("%s", told)
         error = None
@@ -230,7 +232,7 @@ class Bridge:
     def _on_stop(self) -> None:
         self._stopped = True
 
-    def _on_spawn(self, worker: int, boot: bytes, gone: threading.Event) -> None:
+    def _on_spawn(self, worker: int, boot: bytes, gone: threading.Event, near: bool) -> None:
         try:
             actor = self._api.actor(worker)
         except Exception as error:
@@ -238,13 +240,19 @@ class Bridge:
             gone.set()
             return
         remote = self._remotes[worker] = Remote(worker, actor, gone)
-        revision = self._revision(remote)
-        self._when_done(
-            actor.start.remote(*self._api.start_arguments, boot, revision), self._on_started, remote
-        )
+        start = (*self._api.start_arguments, boot, self._revision(remote))
+        if near:
+            remote.actor = self._api.near(worker)
+            remote.relief = Relief(actor, remote.revision)
+        self._when_done(remote.actor.start.remote(*start), self._on_started, remote)
+        if near:
+            self._when_done(actor.start.remote(*start), self._on_relief, remote, actor, counts=False)
 
     def _on_started(self, remote: Remote, value: Any, error: BaseException | None, now_ns: int) -> None:
         remote.pending -= 1
+        if error is not None and remote.relief is not None and remote.ended is None:
+            self._without_near(remote)
+            return
         if error is not None:
             self._end(remote, error)
             return
@@ -252,17 +260,63 @@ class Bridge:
             self._fail(refusal)
             return
         remote.node, remote.host, remote.up = value.node, value.host, True
-        self._failed_starts = self._began_ns = 0
-        self._when_done(remote.actor.watch.remote(), self._on_ended, remote)
+        if remote.relief is None:
+            self._failed_starts = self._began_ns = 0
+        self._when_done(remote.actor.watch.remote(), self._on_ended, remote, remote.actor)
         row = self._wiring.page.row(remote.worker)
         row[status_page.PID] = value.pid
-        self._send(wire.ResultKind.UP, remote.worker)
+        self._results.send(wire.ResultKind.UP, remote.worker)
         self._idle[remote.worker] = None
 
-    def _on_ended(self, remote: Remote, value: Any, error: BaseException | None, now_ns: int) -> None:
+    def _on_relief(
+        self, remote: Remote, value: Any, error: BaseException | None, now_ns: int, actor: Any
+    ) -> None:
+        """The actor for which something near stands in has started, or failed to."""
+        relief = remote.relief
+        if remote.ended is not None or self._remotes.get(remote.worker) is not remote:
+            return  # it was ended with the worker
+        if relief is None:  # nothing stands in any more
+            remote.pending += 1
+            self._on_started(remote, value, error, now_ns)
+        elif error is not None:
+            self._end(remote, error)
+        elif (refusal := self._api.unfit(value)) is not None:
+            self._fail(refusal)
+        else:
+            relief.started = value
+            if remote.up and remote.flight is None:
+                self._relieve(remote)
+
+    def _relieve(self, remote: Remote) -> None:
+        """Let the actor take over, between two tasks."""
+        relief, remote.relief = remote.relief, None
+        assert relief is not None
+        self._end_actor(remote.actor)
+        remote.actor, remote.revision = relief.actor, relief.revision
+        remote.node, remote.host = relief.started.node, relief.started.host
+        self._failed_starts = self._began_ns = 0
+        self._wiring.page.row(remote.worker)[status_page.PID] = relief.started.pid
+        self._when_done(remote.actor.watch.remote(), self._on_ended, remote, remote.actor)
+
+    def _without_near(self, remote: Remote) -> None:
+        """What should stand in could not start: wait for the actor, as without it."""
+        relief, remote.relief = remote.relief, None
+        assert relief is not None
+        self._end_actor(remote.actor)
+        remote.actor = relief.actor
+        if relief.started is not None:
+            remote.pending += 1
+            self._on_started(remote, relief.started, None, _clock())
+
+    def _on_ended(
+        self, remote: Remote, value: Any, error: BaseException | None, now_ns: int, actor: Any
+    ) -> None:
         """The watch is over: the process or the actor has ended. Its other calls return too, and then it is lost."""
         remote.pending -= 1
-        self._end(remote, error if error is not None else value)
+        if actor is remote.actor:
+            self._end(remote, error if error is not None else value)
+        else:  # another one has taken over
+            self._lose_if_ended(remote)
 
     def _on_made(
         self, remote: Remote, value: Any, error: BaseException | None, now_ns: int, flight: Flight
@@ -274,6 +328,8 @@ class Bridge:
         flight.workers.discard(remote.worker)
         self._late.returned(flight, now_ns - remote.sent_ns)
         if error is None and value.header:
+            if remote.relief is not None and remote.relief.started is not None and remote.ended is None:
+                self._relieve(remote)
             remote_is_free = not remote.leaving and remote.ended is None
             if remote_is_free:
                 self._idle[remote.worker] = None
@@ -283,7 +339,7 @@ class Bridge:
                 self._wiring.page.row(remote.worker)[status_page.PHASE] = status_page.IDLE
         else:
             if value is not None:
-                self._pass_notes(value.notes)
+                self._results.pass_notes(value.notes)
             if error is not None:
                 self._end(remote, error)
         self._lose_if_ended(remote)
@@ -318,14 +374,14 @@ class Bridge:
                     wanted.add(self._wiring.channel_of(worker))
                     break
         wanted -= self._hung_up
-        if wanted != self._listening:
-            self._listen(wanted)
+        if wanted != self._tasks.listening:
+            self._tasks.listen(wanted)
 
     def _feed_one(self, worker: int) -> bool:
         """Give a worker its next task. False if there is none. What is no longer wanted is only answered."""
         while worker in self._idle:
             fd = self._wiring.channel_of(worker)
-            message = self._receive(fd)
+            message = self._tasks.receive(fd)
             if not message:
                 if message is not None:
                     self._hung_up.add(fd)  # the pool is closing
@@ -333,38 +389,18 @@ class Bridge:
             self._take(self._remotes[worker], message)
         return True
 
-    def _receive(self, fd: int) -> bytes | None:
-        """Take a message from a channel; None if there is none, empty if the channel is closed."""
-        reader = self._readers.get(fd)
-        if reader is None:
-            reader = self._readers[fd] = socket.socket(fileno=fd)
-        try:
-            return reader.recv(wire.MAX_TASK_BYTES, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return b""
-
-    def _listen(self, wanted: set[int]) -> None:
-        for fd in self._listening - wanted:
-            with contextlib.suppress(OSError):
-                self._poll.unregister(fd)
-        for fd in wanted - self._listening:
-            self._poll.register(fd, select.EPOLLIN)
-        self._listening = wanted
-
     def _take(self, remote: Remote, message: bytes) -> None:
         task = wire.TaskHeader._make(wire.unpack_task(message))
         if task.kind == wire.TaskKind.LEAVE:
             remote.leaving = True
             del self._idle[remote.worker]
-            self._send(wire.ResultKind.LEAVING, remote.worker)
+            self._results.send(wire.ResultKind.LEAVING, remote.worker)
             self._kill(remote)
             return
         if task.kind == wire.TaskKind.LOOK:
             return
         if task.epoch != self._control[status_page.EPOCH]:
-            self._send(wire.ResultKind.SKIPPED, remote.worker, task)
+            self._results.send(wire.ResultKind.SKIPPED, remote.worker, task)
             return
         payload = None
         if not task.flags & wire.INLINE:
@@ -404,39 +440,15 @@ class Bridge:
     # Results
 
     def _deliver(self, remote: Remote, made: Any, flight: Flight, now_ns: int) -> None:
-        """Copy a result into its slots and send its header, unless another attempt was faster."""
-        self._pass_notes(made.notes)
+        """Bring a result to its slots, unless another attempt was faster."""
+        self._results.pass_notes(made.notes)
         if flight.done:
             return
         flight.done = True
-        task = flight.task
         try:
-            for (which, offset), array in zip(made.places, made.arrays, strict=True):
-                index = task.scratch if which else task.slot
-                write_at(self._wiring.arena_fd, array, index * self._wiring.stride + offset)
+            self._results.write(made, flight, remote.sent_ns or flight.sent_ns, now_ns)
         except OSError as error:
             self._fail(error)
-            return
-        header = wire.ResultHeader._make(wire.RESULT.unpack(made.header))
-        header = moved(header, flight.task.sent_ns, remote.sent_ns or flight.sent_ns, now_ns)
-        os.write(self._wiring.result_fd, wire.pack_result(*header))
-
-    def _pass_notes(self, notes: list[bytes]) -> None:
-        """Give log records and prints of a remote worker to the channel that local workers use."""
-        if notes:
-            with socket.socket(fileno=os.dup(self._wiring.note_fd)) as line, contextlib.suppress(OSError):
-                for note in notes:
-                    line.send(note, socket.MSG_DONTWAIT)
-            self._control[status_page.NOTES] = 1
-
-    def _send(self, kind: wire.ResultKind, worker: int, task: wire.TaskHeader | None = None) -> None:
-        """Send a header without a batch."""
-        at = (0, 0, 0, 0) if task is None else (task.epoch, task.seq, task.attempt, task.part)
-        slots = (wire.NO_SLOT, 0, wire.NO_SLOT, 0)
-        if task is not None:
-            slots = (task.slot, task.slot_generation, task.scratch, task.scratch_generation)
-        header = wire.pack_result(wire.VERSION, kind, 0, worker, *at, *slots, 0, 0, 0, 0, *_NO_SPANS)
-        os.write(self._wiring.result_fd, header)
 
     # Ends
 
@@ -448,8 +460,13 @@ class Bridge:
         self._lose_if_ended(remote)
 
     def _kill(self, remote: Remote) -> None:
+        self._end_actor(remote.actor)
+        if remote.relief is not None:
+            self._end_actor(remote.relief.actor)
+
+    def _end_actor(self, actor: Any) -> None:
         with contextlib.suppress(Exception):
-            self._api.kill(remote.actor)
+            self._api.kill(actor)
 
     def _lose_if_ended(self, remote: Remote) -> None:
         """Report a worker that has ended, once, after all of its calls have returned."""

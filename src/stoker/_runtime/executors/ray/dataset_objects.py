@@ -10,27 +10,22 @@ from typing import Any
 import numpy as np
 
 from stoker._pickling.spec_pickle import SpecPickle
-from stoker._runtime.protocol.worker_spec import WorkerSpec
 from stoker.errors import ClusterError, UnsendableError, coded
 
 
-def put(ray: Any, spec: WorkerSpec) -> list[Any]:
-    """Pack the spec and return the references of its files: the packed dataset, then its segments.
+def put(ray: Any, packed: SpecPickle) -> list[Any]:
+    """Return the references of the files of a packed spec: the packed dataset, then its segments.
 
     Segments of ``stoker.share`` are put as they are, not pickled. Raises UnsendableError for a part that belongs to this host,
     and ClusterError when the object store has no room.
     """
-    packed = SpecPickle(spec)
-    try:
-        refs = []
-        for fd in (packed.fd, *packed.fds):
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode):
-                raise coded(UnsendableError(_bound_to_host(fd)), "STK324")
-            refs.append(_put_file(ray, fd, found.st_size))
-        return refs
-    finally:
-        packed.close()
+    refs = []
+    for fd in (packed.fd, *packed.fds):
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise coded(UnsendableError(_bound_to_host(fd)), "STK324")
+        refs.append(_put_file(ray, fd, found.st_size))
+    return refs
 
 
 def _put_file(ray: Any, fd: int, size: int) -> Any:

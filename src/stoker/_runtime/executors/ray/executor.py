@@ -8,6 +8,7 @@ Both kinds take tasks from the same channel, so an idle worker takes the oldest 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import threading
@@ -19,7 +20,7 @@ from stoker._runtime.executors.base import Arrival, IterationStart, WorkerActivi
 from stoker._runtime.executors.interrupt_delay import interrupts_let_through
 from stoker._runtime.executors.process.executor import ProcessExecutor
 from stoker._runtime.executors.process.worker_handle import WorkerHandle
-from stoker._runtime.executors.ray import cluster, dataset_objects
+from stoker._runtime.executors.ray import cluster, dataset_objects, near_host
 from stoker._runtime.executors.ray.api import RayApi
 from stoker._runtime.executors.ray.bridge import Bridge
 from stoker._runtime.executors.ray.options import Ray
@@ -73,11 +74,23 @@ class RayExecutor(ProcessExecutor):
     ) -> None:
         self._grows = grows
         self._options = options or Ray()
-        with interrupts_let_through():
-            ray = cluster.connect(self._options)
-            objects = dataset_objects.put(ray, spec)
-        api = RayApi(ray, self._options, uuid.uuid4().hex, objects)
-        super().__init__(spec, context, arena, bound=bound, packed_spec=packed_spec)
+        self._pool = uuid.uuid4().hex
+        self._near_host: near_host.NearHost | None = None
+        self._near_spec: SpecPickle | None = None
+        with contextlib.ExitStack() as undo:
+            with interrupts_let_through():
+                self._ray = ray = cluster.connect(self._options)
+                api = RayApi(ray, self._options, self._pool)
+                undo.callback(api.abandon)
+                self._near_worker = not bound and near_host.has_free_cpu(ray, self._options)
+                api.prepare(
+                    range(self._options.local, spec.num_workers)
+                )  # they start while the dataset is packed
+                self._near_spec = SpecPickle(spec)
+                undo.callback(self._near_spec.close)
+                api.hand_over(dataset_objects.put(ray, self._near_spec))
+            super().__init__(spec, context, arena, bound=bound, packed_spec=packed_spec)
+            undo.pop_all()
         wiring = Wiring(
             arena.fd, arena.stride, self._results.write_fd, self._note_fd, self._status, self._channel_fd
         )
@@ -101,6 +114,7 @@ class RayExecutor(ProcessExecutor):
         if worker < self._options.local:
             super().spawn(worker)
             return
+        self._start_near_host()
         if worker > status_page.MAX_WORKERS - 1:
             raise ValueError(f"num_workers may be at most {status_page.MAX_WORKERS}")
         self._status.clear(worker)
@@ -116,7 +130,9 @@ class RayExecutor(ProcessExecutor):
             resume=self._resumes.get(worker),
             relayed=True,
         )
-        self._bridge.spawn(worker, boot, process.gone)
+        near = self._near_worker and self._near_host is not None
+        self._near_worker = False
+        self._bridge.spawn(worker, boot, process.gone, near=near)
         self._ask_for_room()
 
     def activities(self) -> list[WorkerActivity]:
@@ -146,6 +162,21 @@ class RayExecutor(ProcessExecutor):
                 self._bridge.kill_worker(worker)
 
     # Inside
+
+    def _start_near_host(self) -> None:
+        """With the first remote worker, fork the host of this node. The caller says that the fork is ours."""
+        packed, self._near_spec = self._near_spec, None
+        if packed is not None:
+            try:
+                self._near_host = near_host.start(self._ray, self._options, self._context, self._pool, packed)
+            finally:
+                packed.close()
+
+    def _close_near_host(self) -> None:
+        if self._near_host is not None:
+            self._near_host.close()
+        if self._near_spec is not None:
+            self._near_spec.close()
 
     def _ask_for_room(self) -> None:
         """Tell Ray's autoscaler how many workers a loader that scales itself has now."""
@@ -183,10 +214,12 @@ class RayExecutor(ProcessExecutor):
 
     def _end_processes(self) -> None:
         self._bridge.close()  # first: it uses the channels and the arena
+        self._close_near_host()
         super()._end_processes()
 
     def _kill_all(self) -> None:
         self._bridge.close()
+        self._close_near_host()
         super()._kill_all()
 
     def close(self) -> None:

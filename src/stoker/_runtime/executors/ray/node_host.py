@@ -2,9 +2,10 @@
 
     relay (a Ray actor) ── abstract socket ──► node host: torch imported, dataset unpacked ──fork──► worker of that relay
 
-The first relay of a node binds the socket, which only one can do, and starts this process with it. Later relays connect. A request
-is one message with descriptors; the answers are the pid of the new worker and, later, its exit status. The process belongs to no
-relay: it ends when the last connection is closed. It never calls Ray, and neither do the workers.
+The first relay of a node binds the socket, which only one can do, and starts this process with it. Later relays connect. On its own
+node the trainer is faster: it binds the socket and forks the process (``near_host``). A request is one message with descriptors;
+the answers are the pid of the new worker and, later, its exit status. The process belongs to no relay: it ends when the last
+connection is closed. It never calls Ray, and neither do the workers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import hashlib
 import json
+import multiprocessing.util
 import os
 import pickle
 import select
@@ -22,7 +25,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 ANSWER = struct.Struct("<qq")
 """What it answers: a pid (negative: an error number) and STARTED; or a pid and the exit code."""
@@ -35,6 +38,7 @@ FDS = ("boot", "task", "result", "lifeline", "note", "arena", "status")
 
 _CREDENTIALS = struct.Struct("=iII")
 _MOST_NAMES = 8
+_MOST_WAITING = 1024
 _CONNECT_S = 30.0
 LONELY_S = 30.0
 """How long it waits for its first relay."""
@@ -53,10 +57,22 @@ serve(told)
 def addresses(pool: str, node: str) -> Iterator[str]:
     """The names of the socket of a node's host, for one pool. The first one is used, unless another user has taken it.
 
+    They differ for processes that must not share a host: in other namespaces, or of another interpreter.
+
     Such a name has no owner and no mode: whoever knows it can take it or connect to it. So both sides ask who the other one is.
     """
+    name = f"\0stoker-ray-{_digest(pool, node)}"
     for number in range(_MOST_NAMES):
-        yield f"\0stoker-ray-{pool}-{node}" + (f"-{number}" if number else "")
+        yield name + (f"-{number}" if number else "")
+
+
+def _digest(*words: str) -> str:
+    """A digest of these words, and of the namespaces and the interpreter of this process: a name may have 107 characters."""
+    found = [*words, sys.executable, sys.prefix, sys.version]
+    for kind in ("pid", "mnt", "user"):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/self/ns/{kind}"))
+    return hashlib.blake2s("\n".join(found).encode()).hexdigest()
 
 
 def connect(name: str) -> socket.socket | None:
@@ -88,23 +104,32 @@ def is_ours(line: socket.socket) -> bool:
     return user in (os.geteuid(), 0)
 
 
-def bind(name: str) -> socket.socket | None:
-    """Take the name for a new host; None if it is taken. Connections wait until the host accepts them."""
+def take(name: str) -> socket.socket | None:
+    """Take the name for a new host; None if it is taken. Nobody can connect before ``listen``."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         listener.bind(name)
     except OSError:
         listener.close()
         return None
-    listener.listen(1024)
+    return listener
+
+
+def bind(name: str) -> socket.socket | None:
+    """Take the name for a new host; None if it is taken. Connections wait until the host accepts them."""
+    listener = take(name)
+    if listener is not None:
+        listener.listen(_MOST_WAITING)
     return listener
 
 
 def launch(listener: socket.socket, spec_fd: int, fds: Sequence[int]) -> None:
     """Start the host of this node. It is nobody's child: Ray ends the children of an actor that leaves."""
     told = json.dumps(
-        {"listener": listener.fileno(), "spec": spec_fd, "fds": list(fds), "path": sys.path, "plain": False}
-    )
+        {
+            "listener": listener.fileno(), "spec": spec_fd, "fds": list(fds), "lifeline": -1, "path": sys.path, "plain": False,
+        }
+    )  # fmt: skip
     passed = (listener.fileno(), spec_fd, *fds)
     command = [sys.executable, "-c", _START, told]
     subprocess.run(
@@ -116,42 +141,71 @@ def serve(told: dict[str, Any]) -> None:
     """Entry point of the process. Does not return."""
     collecting = gc.isenabled()
     gc.disable()  # importing torch makes no garbage
+    from stoker._runtime.protocol.lifeline import hold_lifeline
     from stoker._runtime.protocol.spec_fds import SpecFds
+    from stoker._runtime.worker.process import process_setup
+
+    process_setup.reset_signals()
+    if told["lifeline"] >= 0:
+        hold_lifeline(told["lifeline"])
+    process_setup.close_on_exec()
+    if collecting:
+        gc.enable()
+    listener = socket.socket(fileno=told["listener"])
+    _serve(listener, SpecFds(told["spec"], told["fds"]), told["lifeline"], unpack=not told["plain"])
+
+
+def serve_forked(listener: socket.socket, spec_fds: Any, lifeline_fd: int) -> None:
+    """Serve in a process that the trainer has forked. Relays can connect when the dataset is unpacked. Does not return."""
+    from stoker._runtime.worker.process import process_setup
+
+    process_setup.reset_signals()
+    # What multiprocessing does in a child of its own: what is to end with the trainer must not end here.
+    util: Any = multiprocessing.util
+    util._finalizer_registry.clear()
+    util._run_after_forkers()
+    _serve(listener, spec_fds, lifeline_fd, unpack=True)
+
+
+def _serve(listener: socket.socket, spec_fds: Any, lifeline_fd: int, *, unpack: bool) -> None:
     from stoker._runtime.worker import collation
     from stoker._runtime.worker.process import main, process_setup, template
 
-    process_setup.reset_signals()
-    process_setup.close_on_exec()
     process_setup.name_process("ray host")
     process_setup.single_thread()
     process_setup.forget_default_device()
     collation.install()
-    if collecting:
-        gc.enable()
-    listener = socket.socket(fileno=told["listener"])
     listener.settimeout(None)
     listener.setblocking(False)
-    spec_fds = SpecFds(told["spec"], told["fds"])
-    if not told["plain"]:
-        unfit = template.unpack_once(spec_fds)
-        if unfit:
+    if unpack:
+        if template.unpack_once(spec_fds):
             # Its threads or files must not be shared by a fork. A new interpreter leaves unpacking to each worker.
-            listener.set_inheritable(True)
-            command = [sys.executable, "-c", _START, json.dumps({**told, "plain": True})]
-            for fd in (told["spec"], *told["fds"]):
-                os.set_inheritable(fd, True)
-            os.execv(sys.executable, command)
+            _start_anew(listener, spec_fds, lifeline_fd)
         process_setup.reset_signals()  # code of the dataset may have set some
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     gc.freeze()  # a collection in a worker would touch, and so copy, what is here
-    _HostServer(listener, spec_fds if told["plain"] else None, main).serve()
+    listener.listen(_MOST_WAITING)
+    _HostServer(listener, None if unpack else spec_fds, main, lifeline_fd).serve()
     os._exit(0)  # a regular exit would wait for threads of the dataset
+
+
+def _start_anew(listener: socket.socket, spec_fds: Any, lifeline_fd: int) -> NoReturn:
+    """Go on in a new interpreter that does not unpack the dataset."""
+    passed = (listener.fileno(), spec_fds.fd, *spec_fds.fds, *((lifeline_fd,) if lifeline_fd >= 0 else ()))
+    for fd in passed:
+        os.set_inheritable(fd, True)
+    told = {
+        "listener": listener.fileno(), "spec": spec_fds.fd, "fds": list(spec_fds.fds), "lifeline": lifeline_fd,
+        "path": sys.path, "plain": True,
+    }  # fmt: skip
+    os.execv(sys.executable, [sys.executable, "-c", _START, json.dumps(told)])
 
 
 class _HostServer:
     """Forks workers on request. Owner: the only thread of the process."""
 
-    def __init__(self, listener: socket.socket, spec_fds: Any, main: Any) -> None:
+    def __init__(self, listener: socket.socket, spec_fds: Any, main: Any, lifeline_fd: int = -1) -> None:
+        self._lifeline_fd = lifeline_fd
         self._listener = listener
         self._spec_fds = spec_fds
         self._main = main
@@ -213,12 +267,18 @@ class _HostServer:
         try:
             for fd in (
                 self._listener.detach(),
+                *((self._lifeline_fd,) if self._lifeline_fd >= 0 else ()),
                 *self._workers,
                 *[line.detach() for line in self._lines.values()],
             ):
                 os.close(fd)
             with open(fds["boot"], "rb") as file:
                 rest = pickle.load(file)
+            if self._lifeline_fd >= 0:  # forked from the trainer
+                os.environ.clear()
+                os.environ.update(rest["environment"])
+                os.chdir(rest["folder"])
+            del rest["environment"], rest["folder"]
             boot = self._main.WorkerBoot(
                 task_fd=fds["task"], result_fd=fds["result"], lifeline_fd=fds["lifeline"], note_fd=fds["note"],
                 arena_fd=fds["arena"], status_fd=fds["status"], spec=None, spec_fds=self._spec_fds, **rest,

@@ -34,8 +34,8 @@ _FINAL = frozenset(
 _STATUS_S = 1.0
 """How long to wait for the exit status of a worker that has ended."""
 
-_TAKEN_S, _PAUSE_S = 5.0, 0.02
-"""How long a name may be taken with nobody listening, and the pause between two looks."""
+_TAKEN_S, _PAUSE_S = 30.0, 0.01
+"""How long a name may be taken with nobody listening, and the pause between two looks. The trainer's host unpacks meanwhile."""
 
 GROUPS = {"make": 1, "watch": 1, "look": 1}
 """Threads of the actor by concurrency group."""
@@ -222,7 +222,7 @@ class Relay:
             if line is not None:
                 return line
             listener = node_host.bind(name)
-            if listener is None:  # another relay has just taken the name, and will listen
+            if listener is None:  # another relay or the trainer has taken the name, and will listen
                 if time.monotonic() > until_s:
                     raise TimeoutError(f"nobody listens at {name!r}, and it is taken")
                 time.sleep(_PAUSE_S)
@@ -244,7 +244,10 @@ class Relay:
         result_ours, result = os.pipe()
         boot_fd = os.memfd_create("stoker-ray-boot", os.MFD_CLOEXEC)
         try:
-            rest = {**pickle.loads(boot), "stride": self._slots.stride, "reserve": False}
+            rest = {
+                **pickle.loads(boot), "stride": self._slots.stride, "reserve": False, "environment": dict(os.environ),
+                "folder": os.getcwd(),
+            }  # fmt: skip
             write_at(boot_fd, pickle.dumps(rest, 5), 0)
             fds = (
                 boot_fd, task.fileno(), result, lifeline.fileno(), self._note_fd.fileno(), self._slots.fd, self._page.fd,

@@ -61,6 +61,15 @@ class Flight:
 
 
 @dataclass(slots=True, eq=False)
+class Relief:
+    """The actor of a worker for which something near stands in. ``started`` is what it reported; None before."""
+
+    actor: Any
+    revision: int
+    started: Any = None
+
+
+@dataclass(slots=True, eq=False)
 class Remote:
     """One remote worker, as the bridge knows it."""
 
@@ -78,6 +87,8 @@ class Remote:
     """How its process ended, or the error of its actor; None while it lives."""
     pending: int = 0
     """Calls that have not returned."""
+    relief: Relief | None = None
+    """The actor that takes over from what stands in for it."""
 
 
 class EventFd:
@@ -99,20 +110,6 @@ class EventFd:
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
             os.close(fd)
-
-
-def moved(header: wire.ResultHeader, dispatched_ns: int, sent_ns: int, now_ns: int) -> wire.ResultHeader:
-    """Move the times of another host to this host's clock. The way there is taken to be as long as the way back."""
-    if not header.sent_ns:
-        return header._replace(dispatched_ns=dispatched_ns)
-    away_ns = max(0, (now_ns - sent_ns) - (header.sent_ns - header.received_ns))
-    shift_ns = sent_ns + away_ns // 2 - header.received_ns
-    moved = {
-        name: getattr(header, name) + shift_ns
-        for name in ("received_ns", "fetched_ns", "collated_ns", "sent_ns")
-        if getattr(header, name)
-    }
-    return header._replace(dispatched_ns=dispatched_ns, **moved)
 
 
 def pack_boot(**values: Any) -> bytes:
