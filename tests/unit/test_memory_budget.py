@@ -81,7 +81,7 @@ def test_the_default_is_divided_and_says_so() -> None:
     gauge.room = MemoryAvailable(None, None)
     budget.read(0, loaders=1)
     assert budget.bytes == 0
-    assert budget.reason == "unbounded: nothing tells how much memory is available"
+    assert budget.reason == "unbounded: the available memory is unknown"
 
 
 def test_a_given_budget_is_cut_when_memory_runs_out() -> None:

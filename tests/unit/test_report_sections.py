@@ -268,7 +268,7 @@ def test_a_diagnosis_and_a_tuning_have_their_place():
     ]
     assert [each.code for each in remarks] == ["tuning", "STK201", "STK601"]
     assert remarks[0].edit == "num_workers=4"
-    assert remarks[1].advice == "Mend it. `stoker explain STK201` tells more."
+    assert remarks[1].advice == "Mend it. `stoker explain STK201` says more."
     assert (remarks[1].edit, remarks[1].gain) == (
         "# t.py:3: a=1 becomes\na=2",
         "at most −25% of the step's time (measured)",

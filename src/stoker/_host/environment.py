@@ -61,7 +61,7 @@ def container(root: Path, environ: Mapping[str, str]) -> str | None:
 
 
 def shm_mount(proc: Path) -> Mount | None:
-    """What is mounted at /dev/shm, an empty type when nothing is; None where nobody tells."""
+    """What is mounted at /dev/shm, an empty type when nothing is; None if unknown."""
     lines = text(proc / "self" / "mountinfo").splitlines()
     found = None
     for line in lines:

@@ -1,4 +1,4 @@
-"""Reads small files of the kernel, and what it says of a file system. What is not told is "" or None; nothing here raises."""
+"""Reads small files of the kernel, and what it says of a file system. Unknown values are "" or None; nothing here raises."""
 
 from __future__ import annotations
 

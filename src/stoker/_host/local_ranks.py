@@ -37,7 +37,7 @@ def local_ranks(environ: Mapping[str, str]) -> tuple[int, str]:
 
 
 def local_rank(environ: Mapping[str, str]) -> int | None:
-    """Which of the job's processes on this machine this one is; None where nobody says, or it contradicts their number."""
+    """Which of the job's processes on this machine this one is; None if unknown, or if it contradicts their number."""
     ranks, _ = local_ranks(environ)
     for name in _PLACES:
         value = environ.get(name, "")

@@ -17,7 +17,7 @@ _MOST_BYTES = 8192
 
 
 class MemoryAvailable(NamedTuple):
-    """What can still be taken, and of how much, where it is tightest. None where nobody tells."""
+    """What can still be taken, and of how much, where it is tightest. None if unknown."""
 
     available_bytes: int | None
     total_bytes: int | None

@@ -75,7 +75,7 @@ class _ValuePickler(SpecPickler):
 def _stays_in_band(buffer: pickle.PickleBuffer) -> bool:
     view = buffer.raw()
     if view.nbytes and segments.find(np.frombuffer(view, np.uint8).ctypes.data, view.nbytes) is not None:
-        raise UnfitInPlace("is shared data, of which nobody needs a copy")
+        raise UnfitInPlace("is shared data, which needs no copy")
     return True
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stoker.arguments import EXECUTORS
 from stoker.cli.command.exit_status import (
     INTERRUPTED,
     deliver,
@@ -43,7 +44,7 @@ _FAILED = 1
 )
 @click.option(
     "--executor",
-    type=click.Choice(["ray"]),
+    type=click.Choice([kind.name for kind in EXECUTORS.values() if kind.remote]),
     help="Forecast what remote CPUs of a Ray cluster would deliver, instead of tuning this machine.",
 )
 @click.option(

@@ -21,7 +21,7 @@ class Measurement:
 def culprit(
     loader: LoaderRecord, machine: Machine, evidence: list[Measurement], missing: list[str]
 ) -> str | None:
-    """ "quota", "own" or "neighbours", for a loader whose workers were kept waiting; None when it cannot be told.
+    """ "quota", "own" or "neighbours", for a loader whose workers were kept waiting; None if unknown.
 
     The job itself is to blame for the CPUs that its threads want beyond those there are, others for those that it would have
     used and did not get. Whoever took more is named.

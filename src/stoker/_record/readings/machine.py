@@ -54,7 +54,7 @@ def facts(*, sys_root: Path = cgroups.SYS, proc: Path = cgroups.PROC, shm: str =
     if machine.shm_bytes is None:
         missing["shm_bytes"] = f"there is no {shm}"
     if machine.memory_bytes is None:
-        missing["memory_bytes"] = "neither /proc/meminfo nor psutil tells"
+        missing["memory_bytes"] = "neither /proc/meminfo nor psutil has it"
     if machine.descriptors is None:
         missing["descriptors"] = "this platform has no limit to read"
     return machine

@@ -87,7 +87,7 @@ class MemoryBudget:
                 )
             return f"given: {in_words(self._given_bytes)}"
         if available is None:
-            return "unbounded: nothing tells how much memory is available"
+            return "unbounded: the available memory is unknown"
         text = f"a quarter of the {in_words(available + self._held_bytes)} available"
         if self._ranks > 1:
             text += f", divided by {self._ranks} local ranks ({self._ranks_from})"

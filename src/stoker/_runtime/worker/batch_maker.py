@@ -66,7 +66,7 @@ class BatchMaker:
     ``shared`` says that other threads draw from the same generators. ``inline`` asks to restore the generators after each
     batch. ``keeps_state`` asks to send the state of a stateful iterable dataset with every batch. ``resume`` is the state that
     a lost worker left. Samples of a map-style dataset come from ``fetcher``; the default is ``fetcher_for(spec)``.
-    ``watch`` is the executor's status view; without it nobody looks.
+    ``watch`` is the executor's status view; without it, progress is not shown.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ _BOUND = 0.5
 
 @dataclass(frozen=True, slots=True)
 class AdvisedEdit:
-    """One edit. ``share`` is the share of a step's time that it saves, None where nobody can say."""
+    """One edit. ``share`` is the share of a step's time that it saves, None if unknown."""
 
     code: str
     source: str

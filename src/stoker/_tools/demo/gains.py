@@ -21,7 +21,9 @@ DISTURBED = 0.15
 """A share of the CPUs for others from which on a round is set aside, if there is a better one."""
 _CROWDED = 0.25
 """A share of points without one good round from which on nothing is concluded from who was faster; of the CPUs, in old records."""
-_UNTOLD = "Others had the CPUs too: where it bends and who is faster is not told."
+_UNTOLD = (
+    "Other programs used the CPUs too, so the demo does not say where it bends or which loader is faster."
+)
 
 
 def measured(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -32,7 +34,7 @@ def measured(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def quiet(shares: Sequence[float | None]) -> list[int]:
-    """Of rounds with what others had of the CPUs in each: the good ones. None: nobody knows, and it is taken for good."""
+    """Of rounds with what others had of the CPUs in each: the good ones. None: unknown, and it is taken for good."""
     return [place for place, share in enumerate(shares) if share is None or share < DISTURBED]
 
 

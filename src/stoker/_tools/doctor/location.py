@@ -29,7 +29,7 @@ class Location:
 def location(finding: Finding, facts: Mapping[str, Any]) -> Location | None:
     """The line its edit is about; else that of the loader or of the dataset's class, whichever it names; else the target's file.
 
-    None when it is about no file: the machine, or an object nobody knows the origin of.
+    None when it is about no file: the machine, or an object of unknown origin.
     """
     target = facts.get("target")
     if not isinstance(target, TargetFacts):

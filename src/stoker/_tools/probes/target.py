@@ -25,7 +25,7 @@ class Site(NamedTuple):
 
 
 def site(loader: Any) -> Site | None:
-    """Where a loader was made: noted when the target was loaded, or by stoker's loader itself. None when nobody noted it."""
+    """Where a loader was made: noted when the target was loaded, or by stoker's loader itself. None if it was not noted."""
     noted = getattr(loader, "_doctor_place", None)
     if noted:
         return Site(*noted)

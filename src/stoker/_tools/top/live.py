@@ -2,7 +2,7 @@
 
 The page's own sums of the last seconds are brought up to now: its writer does not write while it waits, and a wait that is
 under way is the one that matters most. Such a wait is laid on the worker that has the oldest batch, by what its CPU does.
-What cannot be told is None.
+Unknown values are None.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class ThreadTimes(NamedTuple):
 class WorkerSeen:
     """What a worker says of itself on its status page. ``phase``: idle, fetch or collate, on this task since ``since_ns``.
 
-    ``index`` is the dataset's, where it was told; ``row`` its place in the batch, None when nobody can say. ``busy_ns`` and
+    ``index`` is the dataset's, where it was told; ``row`` its place in the batch, None if unknown. ``busy_ns`` and
     ``tasks`` are None before the first of its own readings.
     """
 

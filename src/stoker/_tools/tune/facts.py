@@ -46,7 +46,7 @@ class Target:
     """The dataset's key (``_record/dataset_identity.py``), taken before a sample was made."""
     dataset_class: str = ""
     imported: str | None = None
-    """Where the file of ``site`` imports DataLoader by its name: "train.py:3". None: it does not, or nobody knows the file."""
+    """Where the file of ``site`` imports DataLoader by its name: "train.py:3". None: it does not, or the file is unknown."""
     kept: tuple[str, ...] = ()
     """The loader's arguments that no setting changes, as one would type them: "shuffle=True"."""
     written: tuple[tuple[str, str], ...] = ()

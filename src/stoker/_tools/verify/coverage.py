@@ -101,7 +101,7 @@ def _covered(ranks: list[RankEpoch]) -> Iterator[_Said]:
         return
     known = [each for each in sums if each is not None]
     if facts.length > _MOST_SAMPLES:
-        text = f"{sum(n for n, _ in known)} samples of {facts.length}: so many are counted only, and not told apart"
+        text = f"{sum(n for n, _ in known)} samples of {facts.length}: there are too many to compare, so they are only counted"
         yield "note", "too-many", text
         return
     yield _judged(

@@ -74,7 +74,7 @@ def gathered(environ: Mapping[str, str] = os.environ, *, root: Path = Path("/"))
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Those that change what a loader does, by name. Paths without who they belong to; what sounds like a secret is not told."""
+    """Those that change what a loader does, by name. Paths have no owner in them; names that sound like a secret are left out."""
     names = [name for name in _VARIABLES if name in environ]
     names += sorted(name for name in environ if name.startswith("STOKER_"))
     chosen = thread_variables(environ) | {name: environ[name] for name in names}
@@ -135,7 +135,7 @@ def torch_facts() -> dict[str, Any]:
 
 
 def filesystem_of(path: str, mountinfo: Iterable[str]) -> str | None:
-    """The type of what is mounted where ``path`` (absolute, real) lies: "ext4"; None where nobody tells."""
+    """The type of what is mounted where ``path`` (absolute, real) lies: "ext4"; None if unknown."""
     found: tuple[int, str] | None = None
     for line in mountinfo:
         place, _, what = line.partition(" - ")

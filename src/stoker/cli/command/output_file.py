@@ -28,7 +28,7 @@ def form_of(output: Path | None) -> str | None:
     form = _SUFFIXES.get(output.suffix.lower())
     require(
         form is None,
-        f"what to write into {output} cannot be told from its name: pass --format {'|'.join(FORMS)}",
+        f"the name of {output} does not say which format to write: pass --format {'|'.join(FORMS)}",
     )
     return form
 

@@ -161,7 +161,7 @@ def forecast(
     persistent: bool,
     available: int | None,
 ) -> MemoryForecast:
-    """``samples``: of an epoch, over all workers; None when nobody knows, and then it is without an end."""
+    """``samples``: of an epoch, over all workers; None if unknown, and then it is without an end."""
     each = math.inf if samples is None else samples / workers
     worker_bytes = course.after(each)
     ends_at = None

@@ -15,7 +15,7 @@ class ForkUnsafeLibrary:
 
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
-    """What is not told is None."""
+    """Unknown values are None."""
 
     python_threads: tuple[str, ...]
     """Names of live Python threads beside the main one (and ours)."""

@@ -34,7 +34,7 @@ class LocalCode:
     name: str
     """Its qualified name: "make.<locals>.<lambda>"."""
     site: str
-    """Where it is written: "data.py:31"; "" when nobody knows."""
+    """Where it is written: "data.py:31"; "" if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

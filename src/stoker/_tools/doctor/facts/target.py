@@ -40,7 +40,7 @@ class LoaderArguments:
     samples: int | None
     """How many the sampler gives in an epoch; None when it does not tell."""
     site: str | None
-    """Where it was made: "train.py:31"; None when nobody knows."""
+    """Where it was made: "train.py:31"; None if unknown."""
     file: str | None = None
     """The file of ``site``, as a path that can be opened."""
     line: int | None = None

@@ -73,7 +73,7 @@ def keyword_arguments(text: str) -> dict[str, str]:
 
 
 def given(call: ast.Call, name: str) -> ast.expr | None:
-    """The argument of this name, however it was passed; None when it is left out. Raises Refused when nobody can tell."""
+    """The argument of this name, however it was passed; None when it is left out. Raises Refused if that is unknown."""
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value

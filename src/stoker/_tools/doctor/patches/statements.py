@@ -155,7 +155,7 @@ def _has(source: SourceText, function: ast.expr, statements: list[str]) -> bool:
 
 
 def _imports(statements: list[str]) -> list[str]:
-    """Of what statements use, what has to be imported. Raises Refused for names nobody knows."""
+    """Of what statements use, what has to be imported. Raises Refused for unknown names."""
     tree = ast.parse("\n".join(statements))
     names = [each for each in ast.walk(tree) if isinstance(each, ast.Name)]
     own = {each.id for each in names if not isinstance(each.ctx, ast.Load)} | {"worker_id"}
@@ -168,7 +168,7 @@ def _imports(statements: list[str]) -> list[str]:
     used = dict.fromkeys(each.id for each in names if each.id not in own and not hasattr(builtins, each.id))
     unknown = [each for each in used if each not in _MODULES]
     if unknown:
-        raise Refused(f"nobody knows where {unknown[0]} comes from")
+        raise Refused(f"the origin of {unknown[0]} is unknown")
     return sorted(_MODULES[each] for each in used)
 
 

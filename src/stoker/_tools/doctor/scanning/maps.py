@@ -13,7 +13,7 @@ class Maps:
         self._ends: list[int] = []
 
     def is_file(self, address: int) -> bool:
-        """Whether this address lies in a mapping of a file on a disk. False where nobody tells."""
+        """Whether this address lies in a mapping of a file on a disk. False if unknown."""
         if not address:
             return False
         if self._starts is None:

@@ -92,7 +92,7 @@ def together(timelines: Sequence[Timeline]) -> Analysis:
     world = max((each.world_size or 0 for each in timelines), default=0)
     if world > len(judged):
         found.notes.append(
-            f"These are {len(judged)} of {world} ranks: give all their traces to see who waits for whom."
+            f"These are {len(judged)} of {world} ranks: give all their traces to see which rank waits for which."
         )
     return found
 

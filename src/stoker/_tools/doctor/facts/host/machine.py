@@ -21,7 +21,7 @@ ROOT = Path("/")
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """What is not told is None."""
+    """Unknown values are None."""
 
     cpus: Cpus | None = None
     quota_periods: int | None = None

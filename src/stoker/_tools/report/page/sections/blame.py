@@ -144,7 +144,7 @@ def _workers(loader: LoaderRecord, number: int) -> Chart | None:
     summary = f"{_who(most)} was waited for most: {percent(totals[most] / whole_ns)} of the time."
     if len(workers) > len(shown):
         summary += f" {len(workers) - len(shown)} workers more are in the table."
-    return Chart(f"blame-workers-{number}", "Who was waited for", capitalised(summary), spec, table)
+    return Chart(f"blame-workers-{number}", "Waits by worker", capitalised(summary), spec, table)
 
 
 def _who(worker: int) -> str:

@@ -56,8 +56,8 @@ def _sentence(sides: Sequence[Side]) -> str:
         return f"{waits}: {_times(ratio.middle)} the samples/s, but the machines differ ({facts}), so that is no gain."
     if ratio.certain is False:
         return (
-            f"{waits}: {_times(ratio.middle)} the samples/s, which is within what varies inside the runs "
-            f"({_range(ratio)}): no difference that can be told."
+            f"{waits}: {_times(ratio.middle)} the samples/s, which is within the variation inside the runs "
+            f"({_range(ratio)}): that is no difference."
         )
     sure = f" ({_range(ratio)})" if ratio.certain else "; the runs are too short to say how sure that is"
     return f"{waits}: {_times(ratio.middle)} the samples/s{sure}."

@@ -79,7 +79,7 @@ def _of_doctor(finding: dict[str, Any]) -> Remark:
     code = _text(finding.get("code"))
     severity = finding.get("severity")
     where = f" ({_text(finding['where'])})" if finding.get("where") else ""
-    more = f" `stoker explain {code.replace('`', '')}` tells more."
+    more = f" `stoker explain {code.replace('`', '')}` says more."
     return Remark(
         code,
         severity if severity in SEVERITIES else "none",

@@ -221,7 +221,7 @@ def _chosen(processes: Sequence[ProcessMemory]) -> list[ProcessMemory]:
 
 def _last_table(loader: LoaderRecord) -> Table:
     def shown(nbytes: int | None) -> str:
-        return "not told" if nbytes is None else size(nbytes)
+        return "unknown" if nbytes is None else size(nbytes)
 
     rows = tuple(
         (
