@@ -293,6 +293,8 @@ def test_threads_that_slow_the_steps_are_told_although_nobody_waits():
     verdict = judge(run(loader({("wake", -1, "parent"): 0.005}, executor="thread", workers=workers)))
     assert "shares Python's lock" in verdict.headline
     assert [each.code for each in verdict.loaders[0].findings] == ["use-processes", "not-data"]
+    started = judge(run(loader({("start", -1, "start_up"): 0.5}, executor="thread", workers=workers)))
+    assert [each.code for each in started.loaders[0].findings][:2] == ["use-processes", "slow-start"]
 
 
 def test_the_loader_that_costs_most_leads():

@@ -29,6 +29,8 @@ def findings(
     found_all = _BY_CAUSE[causes.cause](case)
     if causes.cause in ("io", "compute", "head_of_line") and causes.measurement("slow_worker") is not None:
         found_all.insert(0, slow_worker(case))
+    if causes.cause in ("start_up", "parent"):
+        found_all[:0] = _held(case)
     cache = sample_cache(case)
     if cache is not None:
         # What names the cause comes first: a cache suits only samples that are not random, which a record does not show.
@@ -52,22 +54,26 @@ def _fine(case: AdviceCase) -> list[VerdictFinding]:
             Gain(share, "all of the waiting", at_most=True),
         )
     ]
+    return _held(case) + found
+
+
+def _held(case: AdviceCase) -> list[VerdictFinding]:
+    """For threads that hold Python's lock much of the time: what they cost is in the steps, and not in the waiting."""
     held = case.causes.measurement("gil_held")
-    if held is not None:
-        found.insert(
-            0,
-            case.finding(
-                "use-processes",
-                held.text,
-                "Use processes, which have locks of their own: the loader's threads hold Python's lock and slow down the steps.",
-                case.edit("executor", "process"),
-                Gain(
-                    None,
-                    "unknown: the record does not show how long a step waits for the lock; compare the time of a step",
-                ),
+    if held is None:
+        return []
+    return [
+        case.finding(
+            "use-processes",
+            held.text,
+            "Use processes, which have locks of their own: the loader's threads hold Python's lock and slow down the steps.",
+            case.edit("executor", "process"),
+            Gain(
+                None,
+                "unknown: the record does not show how long a step waits for the lock; compare the time of a step",
             ),
         )
-    return found
+    ]
 
 
 def _no_batch(case: AdviceCase) -> VerdictFinding:
