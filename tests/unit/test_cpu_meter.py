@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +50,21 @@ def test_a_slow_task_has_a_reading_of_its_own(meter: CpuMeter, kernel: Kernel) -
     meter.began(3 * READING_NS)
     kernel.tell(950 + READING_NS, 99)
     assert meter.ended(3 * READING_NS, 5 * READING_NS) == (50, 0, 2 * READING_NS)
+
+
+def test_a_task_that_computes_has_cpu_time_though_the_kernel_did_not_tick() -> None:
+    meter = CpuMeter()
+    if not meter.slow:
+        pytest.skip("this kernel keeps no account")
+    readings = []
+    for _ in range(16):
+        began_ns = time.perf_counter_ns()
+        meter.began(began_ns)
+        meter.due_ns = 0  # however quick it was
+        sum(range(60_000))
+        readings.append(meter.ended(began_ns, time.perf_counter_ns()))
+    meter.close()
+    assert all(each.cpu_ns for each in readings)
 
 
 def test_quick_tasks_share_one(meter: CpuMeter, kernel: Kernel) -> None:
