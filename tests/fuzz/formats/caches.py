@@ -158,7 +158,7 @@ def _fetch(data: bytes, folder: Path) -> None:
     try:
         store._boot += 1
         for index in (*range(_SLOTS), *range(_SLOTS)):
-            for fetch in (cached.__getitem__, cached.bind_views()):
+            for fetch in (cached.__getitem__, cached.__stoker_views__()):
                 if sample_codec.encode(fetch(index))[:2] != sample_codec.encode(plain[index])[:2]:
                     raise AssertionError(f"sample {index} is another one")
     finally:
