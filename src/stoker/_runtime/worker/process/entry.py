@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import gc
 
+from stoker._runtime.worker.process.orphan import ends_with_parent
+
 _collecting = gc.isenabled()
 gc.disable()
 
-from stoker._runtime.worker.process import main  # noqa: E402
+with ends_with_parent("multiprocessing.spawn", "spawn_main"):
+    from stoker._runtime.worker.process import main
 
 if _collecting:
     gc.enable()

@@ -3,7 +3,8 @@
 A terminal sends Ctrl-C to the fork server too, and during the imports that would print a second traceback. So the server starts
 with the signal blocked and ignores it here, at the earliest possible moment.
 
-The server ends when the training process has ended. It then removes its socket and the directory made for it, if they still exist.
+The server ends when the training process has ended, also while it imports. It then removes its socket and the directory made for
+it, if they still exist.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import os
 import signal
 import socket
 from contextlib import suppress
+
+from stoker._runtime.worker.process.orphan import ends_with_parent
 
 _previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -36,9 +39,15 @@ def _listener() -> str:
     return ""
 
 
-if _path := _listener():
-    atexit.register(_tidy_up, _path)  # workers end without their exit handlers
+def _leave() -> None:
+    if _path:
+        _tidy_up(_path)
 
-import stoker._runtime.worker.process.entry  # noqa: E402, F401  # brings numpy and torch
+
+_path = _listener()
+atexit.register(_leave)  # workers end without their exit handlers
+
+with ends_with_parent("multiprocessing.forkserver", "main", _leave):
+    import stoker._runtime.worker.process.entry  # noqa: F401  # brings numpy and torch
 
 signal.signal(signal.SIGINT, _previous)
