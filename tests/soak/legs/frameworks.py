@@ -24,21 +24,29 @@ from tests.soak.accounting import accounted, verified
 from tests.warm import environment
 
 ROWS, BATCH, EPOCHS = 240, 4, 3
+_APART = 6
+"""Batches between two kills. There are four at work: none may kill more workers than ``restarts`` allows, which a script of
+torch's loader has not set.
+"""
 
 _COMMON = """
 import json, os, signal, sys, time, torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 from pathlib import Path
 folder, seed = Path(sys.argv[1]), int(sys.argv[2])
-given = []
+class Given(list):
+    def append(self, batch):
+        super().append(batch)
+        (folder / "progress").write_text(str(len(self)))
+given = Given()
 class Data(Dataset):
     def __len__(self):
         return ROWS
     def __getitem__(self, index):
         time.sleep(0.002)
-        if index % 17 == 0 and get_worker_info() is not None:
+        if index == 17 and get_worker_info() is not None:
             try:
-                (folder / f"died-{index}").touch(exist_ok=False)
+                (folder / "died").touch(exist_ok=False)
             except FileExistsError:
                 pass
             else:
@@ -105,10 +113,13 @@ def _play(account: Account, dice: Random, name: str, folder: Path) -> None:
         process = subprocess.Popen(
             words, cwd=folder, stdout=said, stderr=said, env=environment(**_SETTINGS, TMPDIR=str(folder))
         )
+        killed_at = 0
         while process.poll() is None:
-            time.sleep(dice.uniform(0.1, 0.6))
-            _kill_worker(process.pid, dice, account)
-    account.faults["framework: worker died"] += sum(1 for _ in folder.glob("died-*"))
+            time.sleep(dice.uniform(0.02, 0.2))
+            progress = _progress(folder)
+            if progress >= killed_at + _APART and _kill_worker(process.pid, dice, account):
+                killed_at = progress
+    account.faults["framework: worker died"] += (folder / "died").exists()
     if process.returncode != 0:
         account.find("raised", f"exit code {process.returncode}\n{(folder / 'said').read_text()[-2000:]}")
         return
@@ -123,16 +134,26 @@ def _play(account: Account, dice: Random, name: str, folder: Path) -> None:
         verified(account, *receipts)
 
 
-def _kill_worker(pid: int, dice: Random, account: Account) -> None:
-    """Kill a process that the loader named as a worker: its threads have that name, and no other child's."""
+def _progress(folder: Path) -> int:
+    """How many batches the script was given; 0 while it writes that down."""
+    try:
+        return int((folder / "progress").read_text() or 0)
+    except OSError:
+        return 0
+
+
+def _kill_worker(pid: int, dice: Random, account: Account) -> bool:
+    """Kill a process that the loader named as a worker: its threads have that name, and no other child's. Whether it did."""
     try:
         below = psutil.Process(pid).children(recursive=True)
         workers = [each for each in below if Path(f"/proc/{each.pid}/comm").read_text().startswith("stoker")]
     except (psutil.Error, OSError):
-        return
-    if workers:
-        os.kill(dice.choice(workers).pid, 9)
-        account.faults["framework: SIGKILL"] += 1
+        return False
+    if not workers:
+        return False
+    os.kill(dice.choice(workers).pid, 9)
+    account.faults["framework: SIGKILL"] += 1
+    return True
 
 
 def _expected(seed: int) -> list[list[float]]:
