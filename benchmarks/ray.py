@@ -226,7 +226,7 @@ def _cluster(cpus: int) -> Any:
 
     with free_at_once():  # as a cluster that a loader starts
         ray.init(
-            num_cpus=cpus, object_store_memory=_STORE_BYTES, include_dashboard=False, log_to_driver=False,
+            address="local", num_cpus=cpus, object_store_memory=_STORE_BYTES, include_dashboard=False, log_to_driver=False,
             logging_level="ERROR", _node_ip_address="127.0.0.1",
         )  # fmt: skip
     return ray

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import socket
@@ -25,13 +26,28 @@ def in_fork(body: Callable[..., Any], *args: Any, swapped: bool = False) -> Any:
 
 def on_ranks(world_size: int, body: Callable[..., Any], *args: Any, swapped: bool = False) -> list[Any]:
     """What ``body`` returns on each rank of a gloo process group. ``body`` or its framework opens the group."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size)}
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(world_size)}
     common["LOCAL_WORLD_SIZE"] = common["WORLD_SIZE"]
     ranks = [{**common, "RANK": str(each), "LOCAL_RANK": str(each)} for each in range(world_size)]
     return _all([_Case(body, args, swapped, rank) for rank in ranks])
+
+
+_ports = itertools.count()
+_FIRST_PORT, _PORTS = 20_000, 12_000
+"""Between the ports of Ray's workers and those that the kernel gives to any connection: nobody takes one before the rank does."""
+
+
+def _free_port() -> int:
+    """A port where nobody listens, another one at each call."""
+    for number in itertools.islice(_ports, _PORTS):
+        port = _FIRST_PORT + (os.getpid() * 37 + number) % _PORTS
+        with socket.socket() as found:
+            try:
+                found.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise OSError("no port is free")
 
 
 class _Case:

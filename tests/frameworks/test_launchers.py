@@ -80,7 +80,9 @@ def loop(config):
     data = TensorDataset(torch.arange(16.0))
     assert sum(1 for _ in prepare_data_loader(DataLoader(data, batch_size=2, shuffle=True, num_workers=1))) == 4
 
-ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+from tests.ray.turns import starting
+with starting():
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
 TorchTrainer(loop, scaling_config=ScalingConfig(num_workers=2), run_config=RunConfig(storage_path=sys.argv[1])).fit()
 ray.shutdown()
 """

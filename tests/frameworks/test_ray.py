@@ -75,7 +75,9 @@ def loop(folder):
     told["memory"] = [handed.filled, handed.used]
     (Path(folder["folder"]) / f"{rank}.json").write_text(json.dumps(told))
 
-ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+from tests.ray.turns import starting
+with starting():
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
 TorchTrainer(
     loop, train_loop_config={"folder": sys.argv[1]}, scaling_config=ScalingConfig(num_workers=2),
     run_config=RunConfig(storage_path=sys.argv[1]),

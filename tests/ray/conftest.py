@@ -6,11 +6,15 @@ Ray's driver opens and closes sockets of its own as it likes. So the guard looks
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 
 import pytest
 
+from tests.frameworks.packages import needs
 from tests.ray.leaks import ours_left
+from tests.ray.turns import starting
 
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -19,17 +23,22 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[object]:
     """A cluster of one node with eight CPUs, on loopback. Connected for the whole session."""
-    ray = pytest.importorskip("ray")
-    ray.init(
-        num_cpus=8,
-        object_store_memory=300 << 20,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-        _node_ip_address="127.0.0.1",
-    )
+    ray = needs("ray")
+    folder = tempfile.mkdtemp(prefix="stk-ray-", dir="/tmp")  # short: Ray puts sockets there
+    with starting():
+        ray.init(
+            address="local",  # whatever cluster runs on this machine, or is in RAY_ADDRESS
+            num_cpus=8,
+            object_store_memory=300 << 20,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+        )
     yield ray
     ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.ray.namespaces import HEAD, Host, Network
+from tests.ray.turns import starting
 
 LOOPBACK = "127.0.0.2"
 """Not 127.0.0.1: Ray puts the address of a network interface in its place when a driver connects."""
@@ -28,7 +29,7 @@ QUICK = {
     "health_check_failure_threshold": 3,
 }
 """Ray's settings with which it notices a silent node early. Its defaults take longer than a test may."""
-_JOIN_S = 30.0
+_JOIN_S = 60.0
 
 
 class LoopbackNodes:
@@ -38,19 +39,20 @@ class LoopbackNodes:
         from ray.cluster_utils import Cluster
 
         self._cpus = cpus
-        self._cluster = Cluster(
-            initialize_head=True,
-            head_node_args={
-                "num_cpus": head_cpus,
-                "object_store_memory": STORE_BYTES,
-                "include_dashboard": False,
-                "node_ip_address": address,
-                "_system_config": QUICK,
-            },
-        )
-        self.address: str = self._cluster.address
-        self.nodes = [self._add(wait=False) for _ in range(nodes)]
-        self._cluster.wait_for_nodes(_JOIN_S)
+        with starting():
+            self._cluster = Cluster(
+                initialize_head=True,
+                head_node_args={
+                    "num_cpus": head_cpus,
+                    "object_store_memory": STORE_BYTES,
+                    "include_dashboard": False,
+                    "node_ip_address": address,
+                    "_system_config": QUICK,
+                },
+            )
+            self.address: str = self._cluster.address
+            self.nodes = [self._add(wait=False) for _ in range(nodes)]
+            self._cluster.wait_for_nodes(_JOIN_S)
 
     def add(self) -> Any:
         """Start another node; it joins some seconds later."""

@@ -17,7 +17,7 @@ from tests.ray.stage import ENVIRONMENT
 
 needs("ray")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(145)]
 
 
 def test_the_demo_shows_workers_on_a_cluster(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_the_demo_shows_workers_on_a_cluster(tmp_path: Path) -> None:
             env={**os.environ, **ENVIRONMENT, "RAY_TMPDIR": folder},
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=135,  # after 150 s, pytest would end its whole process
             check=False,
         )
     finally:
