@@ -17,9 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from stoker._record.run_page.page import RunPage
+from stoker._runtime.protocol import status_page
+from stoker._tools.top import processes
 from stoker._tools.top.processes import scan
 from stoker.cli.top import command
 from stoker.testing import Gate
@@ -158,3 +161,19 @@ def test_the_page_of_a_dead_owner_that_somebody_still_has_is_not_shown() -> None
     finally:
         for fd in (read_fd, write_fd, *held):
             os.close(fd)
+
+
+@pytest.mark.parametrize("cut", [1, 8, status_page.ROW_BYTES - 1])
+def test_a_page_that_ends_within_a_row_shows_the_whole_ones(cut: int) -> None:
+    fd = os.memfd_create("page")
+    try:
+        words = memoryview(bytearray(4 * status_page.ROW_BYTES)).cast("q")
+        words[status_page.FORMAT], words[status_page.PARENT_PID] = status_page.VERSION, os.getpid()
+        for row in (1, 2, 3):
+            words[row * status_page.WORDS + status_page.PID] = os.getpid()
+        os.write(fd, words.tobytes()[: 4 * status_page.ROW_BYTES - cut])
+        pool = processes._pool(fd, [os.getpid()], "/proc")
+        assert pool is not None
+        assert [each.worker for each in pool.workers] == [0, 1]
+    finally:
+        os.close(fd)

@@ -250,7 +250,8 @@ def _pool(fd: int, holders: Sequence[int], proc: str) -> PoolSeen | None:
     first = 1
     while True:
         chunk = os.pread(fd, _CHUNK * status_page.ROW_BYTES, first * status_page.ROW_BYTES)
-        rows = memoryview(chunk).cast("q")
+        whole = len(chunk) // status_page.ROW_BYTES * status_page.ROW_BYTES
+        rows = memoryview(chunk)[:whole].cast("q")  # a page that is damaged may end anywhere
         seen = [
             _worker(first - 1 + at, rows[at * status_page.WORDS :], inner, proc)
             for at in range(len(chunk) // status_page.ROW_BYTES)
