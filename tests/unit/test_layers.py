@@ -106,6 +106,16 @@ if __name__ == "__main__":
     print(json.dumps(answer["modules"]))
 """
 
+NOT_NEEDED = {
+    "stoker.loader",
+    "stoker._runtime.cache.dataset",
+    "stoker._runtime.cache.proving",
+    "stoker._runtime.engine",
+    "stoker._runtime.executors",
+    "stoker._runtime.worker.split_batches",
+}
+"""What a worker imports only if its dataset, or a split batch, needs it."""
+
 
 def ask(program: str, *arguments: str, folder: Path) -> object:
     """Run `program` as a script in a fresh interpreter and return the JSON it prints."""
@@ -163,3 +173,12 @@ def test_a_worker_never_imports_the_tools(start_method: str, tmp_path: Path) -> 
     modules = packages_of(ask(WORKER_MODULES, start_method, folder=tmp_path))
     assert "stoker._runtime.worker" in modules
     assert not modules & TOOLS
+
+
+def test_a_spawned_worker_imports_only_what_every_worker_needs(tmp_path: Path) -> None:
+    guarded = WORKER_MODULES.replace("from stoker import DataLoader\n", "").replace(
+        '__main__":\n', '__main__":\n    from stoker import DataLoader\n'
+    )
+    modules = packages_of(ask(guarded, "spawn", folder=tmp_path))
+    assert "stoker._runtime.worker.batch_maker" in modules
+    assert not modules & NOT_NEEDED

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import reduction
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from stoker._runtime.dataset_sync.receiver import RevisionReceiver
 from stoker._runtime.protocol import failures, log_forwarding, stacks, status_page, wire
@@ -35,9 +35,11 @@ from stoker._runtime.worker.cpu_meter import NO_READING, CpuMeter
 from stoker._runtime.worker.memory_probe import MemoryProbe
 from stoker._runtime.worker.process import process_setup
 from stoker._runtime.worker.rng import seeding
-from stoker._runtime.worker.split_batches import PartRows
 from stoker._runtime.worker.stream import Abandoned, StreamEnded
 from stoker.errors import UnsendableError, coded
+
+if TYPE_CHECKING:
+    from stoker._runtime.worker.split_batches import PartRows
 
 _clock = time.monotonic_ns
 _IDLE_SPELL_NS = 100_000
