@@ -145,7 +145,7 @@ def _work(loader: LoaderRecord, rows: list[Batch], notes: list[str], *, crowded:
         return Work(size, (batch_ns,), (min(cpu_ns, batch_ns),), parent_ns=parent_ns, queued_ns=queued)
     if loader.steps_dropped:
         notes.append(
-            f"Replayed are {len(made)} of {loader.totals.steps} batches: the first and the last of the run."
+            f"Replayed are {len(made)} of {loader.totals.steps} batches: those that the record has rows of."
         )
     times = [_times(each, cpu, runq) for each in made]
     parts = [part for each in made for part in each.parts]

@@ -46,7 +46,7 @@ def _caption(loader: LoaderRecord, stretch: Stretch) -> str:
             "The record does not tell when workers were at these batches: only the training loop is drawn."
         )
     if loader.steps_dropped:
-        told.append(f"The record leaves out {loader.steps_dropped:,} batches in the middle of the run.")
+        told.append(f"The record leaves out {loader.steps_dropped:,} batches of the run.")
     if stretch.hidden:
         told.append(f"{stretch.hidden} more batches lay ready than there are lanes for.")
     return " ".join(told)

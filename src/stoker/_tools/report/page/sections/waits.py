@@ -68,7 +68,7 @@ def _summary(loader: LoaderRecord, found: Sequence[Batch], drawn: int) -> str:
     if drawn < len(found):
         text += f" Of neighbours only the longest is drawn, {drawn} in all."
     if loader.steps_dropped:
-        text += f" The record leaves out {loader.steps_dropped:,} rows in the middle of the run."
+        text += f" The record leaves out {loader.steps_dropped:,} rows of the run."
     return text
 
 
