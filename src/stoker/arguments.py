@@ -520,21 +520,19 @@ def resolve(
     )
 
 
-def parse_bytes(value: int | str) -> int:
-    """Bytes from a number or a text such as "2GiB" or "500 MB"."""
+def parse_bytes(value: int | str, name: str = "memory_budget") -> int:
+    """Bytes from a number or a text such as "2GiB" or "500 MB". ``name`` is the argument, for errors."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise TypeError(
-            f"memory_budget should be a number of bytes or a text like '2GiB', but got {type(value).__name__}"
+            f"{name} should be a number of bytes or a text like '2GiB', but got {type(value).__name__}"
         )
     if isinstance(value, int):
         number = value
     else:
         found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", value.lower())
         if found is None:
-            raise ValueError(
-                f"memory_budget should be a number of bytes or a text like '2GiB', but got {value!r}"
-            )
+            raise ValueError(f"{name} should be a number of bytes or a text like '2GiB', but got {value!r}")
         number = int(float(found[1]) * _UNITS[found[2] or ""])
     if number <= 0:
-        raise ValueError(f"memory_budget should be positive, but got {value!r}")
+        raise ValueError(f"{name} should be positive, but got {value!r}")
     return number

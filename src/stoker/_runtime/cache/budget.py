@@ -4,35 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shutil
 from pathlib import Path
 
 from stoker._host.memory_available import Gauge, MemoryAvailable
+from stoker.arguments import parse_bytes
 from stoker.errors import CacheRefused
 
 _log = logging.getLogger("stoker")
-_UNITS = {
-    "": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40,
-}  # fmt: skip
-_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
 DEFAULT = "8GiB"
 _SHARE = 0.75
 """The share of the available memory that a budget may take."""
-
-
-def parse(budget: int | str) -> int:
-    """Return the bytes of a budget such as 8589934592, "8GiB" or "500 MB". Raises ValueError."""
-    if isinstance(budget, int) and not isinstance(budget, bool):
-        found = budget
-    else:
-        match = _TEXT.fullmatch(budget) if isinstance(budget, str) else None
-        if match is None:
-            raise ValueError(f'budget must be bytes, such as "8GiB" or 8 << 30, not {budget!r}')
-        found = int(float(match[1]) * _UNITS[(match[2] or "").lower()])
-    if found <= 0:
-        raise ValueError(f"budget must be positive, not {budget!r}")
-    return found
 
 
 def of_memory(budget: int | str, *, room: MemoryAvailable | None = None) -> int:
@@ -40,7 +22,7 @@ def of_memory(budget: int | str, *, room: MemoryAvailable | None = None) -> int:
 
     A budget above three quarters of what is available now is cut to that, with a warning.
     """
-    wanted = parse(budget)
+    wanted = parse_bytes(budget, "budget")
     available, total = Gauge().read() if room is None else room
     if available is None or total is None:
         return wanted
@@ -61,7 +43,7 @@ def of_memory(budget: int | str, *, room: MemoryAvailable | None = None) -> int:
 
 def of_disk(budget: int | str, folder: str | os.PathLike[str]) -> int:
     """Return the bytes that a cache on a disk may take; a warning says when the disk has less."""
-    wanted = parse(budget)
+    wanted = parse_bytes(budget, "budget")
     place = Path(folder)
     while not place.exists() and place != place.parent:
         place = place.parent
