@@ -299,3 +299,14 @@ def test_what_cannot_be_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     with pytest.raises(ClusterError, match=r"pip install 'stoker\[ray\]'") as caught:
         first()
     assert caught.value.code == "STK321"
+
+
+def test_an_environment_that_a_node_cannot_make_is_one_error(tmp_path: Path) -> None:
+    """It fails on the node, after Ray has taken the request; a worker of this node does not hide it."""
+    executor = stoker.Ray(num_cpus=0.5, runtime_env={"py_executable": "/nonexistent/python"}, wait_s=20)
+    with (
+        stoker.DataLoader(Faulty(tmp_path), 4, num_workers=1, executor=executor) as loader,
+        pytest.raises(ClusterError) as caught,
+    ):
+        next(iter(loader))
+    assert caught.value.code == "STK327"

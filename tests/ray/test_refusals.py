@@ -84,6 +84,18 @@ def test_too_few_cpus_are_counted(api: RayApi) -> None:
     assert "within 60 s" in str(error)
 
 
+def test_an_environment_in_which_nothing_starts_is_named_before_cpus() -> None:
+    double = SimpleNamespace(
+        remote=lambda **_: lambda _: SimpleNamespace(options=lambda **_: None),
+        available_resources=lambda: {"CPU": 2.0},
+    )
+    executor = stoker.Ray(runtime_env={"py_executable": "/nonexistent"})
+    error = RayApi(double, executor, "pool").no_worker(20.0)
+    assert error.code == "STK327"
+    assert "the runtime_env" in str(error)
+    assert "2 free CPUs" in str(error)
+
+
 def test_another_version_of_stoker_is_refused(api: RayApi) -> None:
     assert api.unfit(Started(1, "n", "b", stoker.__version__)) is None
     refusal = api.unfit(Started(1, "n", "b", "0.0.1"))

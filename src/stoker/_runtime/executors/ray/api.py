@@ -26,6 +26,7 @@ class RayApi:
 
         self._ray = ray
         self._num_cpus = options.num_cpus
+        self._in_environment = bool(options.runtime_env)
         self._bundle = {"CPU": options.num_cpus, **(options.resources or {})}
         self.start_arguments: tuple[Any, ...] = (pool, [])
         self._prepared: dict[int, Any] = {}
@@ -118,6 +119,12 @@ class RayApi:
     def no_worker(self, waited_s: float) -> ClusterError:
         """The error when no worker has started in time."""
         free = cluster.free_cpus(self._ray)
+        if self._in_environment and free >= self._num_cpus:
+            told = (
+                f"no worker has started on the Ray cluster within {waited_s:g} s, though it has {free:g} free CPUs: the "
+                "runtime_env of stoker.Ray(...) does not work on its nodes, or takes longer (wait_s). Ray's logs there say why"
+            )
+            return coded(ClusterError(told), "STK327")
         told = (
             f"no worker has started on the Ray cluster within {waited_s:g} s: it has {free:g} free CPUs, and each worker asks for "
             f"{self._num_cpus:g} and its resources. Free some, ask for less (num_cpus, resources), wait longer (wait_s), or have "
