@@ -18,7 +18,7 @@ SEEDS = [*range(100, 115), 118, 126, 36]
 GROUPS = [SEEDS[first::3] for first in range(3)]
 LONG_S = 1000.0
 
-QUICK = {"interrupts": 6, "forgotten": 3, "starts": 2, "samples": 1, "refusals": 1, "clocks": 1, "resumes": 1}
+QUICK = {"interrupts": 6, "forgotten": 3, "starts": 5, "samples": 1, "refusals": 1, "clocks": 1, "resumes": 1}
 """Seeds of other legs, whose scenarios take some seconds on a busy machine. What the rest does has tests of its own."""
 
 

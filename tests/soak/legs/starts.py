@@ -75,7 +75,8 @@ def _play(account: Account, dice: Random, options: dict[str, Any], heavy: bool, 
     with loader_of(dataset, seed) as reference:
         expected = [read(reference, seed + epoch) for epoch in range(EPOCHS)]
     before = holdings()
-    for _ in range(_ROUNDS[account.where]):
+    rounds = _ROUNDS[account.where]
+    for number in range(rounds):
         loader = loader_of(dataset, seed, **options)
         epoch = dice.randrange(EPOCHS)
         found: list[Any] | None = None
@@ -88,7 +89,7 @@ def _play(account: Account, dice: Random, options: dict[str, Any], heavy: bool, 
         account.faults["Ctrl-C"] += alarm.rang
         if found is not None:
             compare(account, found, expected[epoch], "without an interrupt")
-        if dice.random() < 0.3:
+        if dice.random() < 0.3 or number == rounds - 1:
             compare(account, read(loader, seed + epoch), expected[epoch], "after Ctrl-C")
         loader.close()
         del loader
