@@ -23,9 +23,10 @@ pytestmark = pytest.mark.usefixtures("cluster")
 class Test_ray(ExecutorConformance):  # as the other backends are named
     workers_can_die = True
     local: ClassVar[int] = 0
+    method: ClassVar[str] = "fork"  # the workers of this node are forked from this process
 
     def make_executor(self, spec: WorkerSpec, *, bound: bool) -> Any:
-        context = multiprocessing.get_context("fork")
+        context = multiprocessing.get_context(self.method)
         return RayExecutor(spec, context, Arena(), bound=bound, options=stoker.Ray(local=self.local))
 
     def arena_of(self, executor: Any) -> Arena | None:
@@ -41,3 +42,4 @@ class Test_ray(ExecutorConformance):  # as the other backends are named
 
 class Test_ray_and_local(Test_ray):
     local = 1
+    method = "forkserver"  # a relay starts the host, as on any other node

@@ -228,10 +228,15 @@ class Relay:
                 time.sleep(_PAUSE_S)
                 continue
             with listener:
+                line = node_host.connect(
+                    name
+                )  # first: the host ends with its last connection, so with this relay
                 fds: list[int] = []
                 try:
                     fds.extend(_file_of(ray.get(ref)) for ref in spec)
                     node_host.launch(listener, fds[0], fds[1:])
+                    if line is not None:
+                        return line
                 finally:
                     for fd in fds:
                         os.close(fd)
