@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from multiprocessing import set_forkserver_preload
 
 import pytest
@@ -80,11 +80,17 @@ def lasting_children() -> set[int]:
     return set()
 
 
+@pytest.fixture
+def itself_failed(request: pytest.FixtureRequest) -> Callable[[], bool]:
+    """Asked by a guard after the test: whether that failed by itself."""
+    return lambda: bool(request.node.stash.get(_failed, False))
+
+
 @pytest.fixture(autouse=True)
-def _leak_guard(request: pytest.FixtureRequest, lasting_children: set[int]) -> Iterator[None]:
+def _leak_guard(itself_failed: Callable[[], bool], lasting_children: set[int]) -> Iterator[None]:
     before = holdings(apart_from=lasting_children)
     yield
-    if request.node.stash.get(_failed, False):
+    if itself_failed():
         return
     if leaked := leaks_since(before, grace_s=_GRACE_S, apart_from=lasting_children):
         pytest.fail("the test leaks: " + "; ".join(leaked), pytrace=False)

@@ -6,16 +6,17 @@ import gc
 import os
 import threading
 import time
+from collections.abc import Collection
 
 import psutil
 
 PATIENCE_S = 5.0
 
 
-def ours_left() -> list[str]:
-    """Return what is left after a grace period, in words."""
+def left_since(before: Collection[str]) -> list[str]:
+    """Return what is left after a grace period, in words. What was there before is another test's, which failed."""
     deadline = time.monotonic() + PATIENCE_S
-    while left := [*_threads(), *_descriptors(), *_processes()]:
+    while left := [each for each in ours() if each not in before]:
         if time.monotonic() > deadline:
             break
         gc.collect()
@@ -23,19 +24,28 @@ def ours_left() -> list[str]:
     return left
 
 
+def ours() -> list[str]:
+    """Return what there is now, in words that differ for each."""
+    return [*_threads(), *_descriptors(), *_processes()]
+
+
 def _threads() -> list[str]:
-    return [f"thread {each.name}" for each in threading.enumerate() if each.name.startswith("stoker")]
+    return [
+        f"thread {each.name} ({each.ident})"
+        for each in threading.enumerate()
+        if each.name.startswith("stoker")
+    ]
 
 
 def _descriptors() -> list[str]:
     found = []
     for fd in os.listdir("/proc/self/fd"):
         try:
-            link = os.readlink(f"/proc/self/fd/{fd}")
+            link, inode = os.readlink(f"/proc/self/fd/{fd}"), os.stat(f"/proc/self/fd/{fd}").st_ino
         except FileNotFoundError:
             continue
         if "stoker-" in link:
-            found.append(f"descriptor {fd} -> {link}")
+            found.append(f"descriptor {fd} -> {link} ({inode})")
     return found
 
 
