@@ -177,3 +177,19 @@ def test_a_page_that_ends_within_a_row_shows_the_whole_ones(cut: int) -> None:
         assert [each.worker for each in pool.workers] == [0, 1]
     finally:
         os.close(fd)
+
+
+def test_a_worker_of_another_host_has_no_times_of_a_process_here() -> None:
+    """Its pid is that host's; the process that has it here is somebody else's."""
+    fd = os.memfd_create("page")
+    try:
+        words = memoryview(bytearray(3 * status_page.ROW_BYTES)).cast("q")
+        words[status_page.FORMAT], words[status_page.PARENT_PID] = status_page.VERSION, os.getpid()
+        words[status_page.WORDS + status_page.PID] = os.getppid()
+        words[2 * status_page.WORDS + status_page.PID] = os.getpid()
+        os.write(fd, words.tobytes())
+        pool = processes._pool(fd, [os.getpid()], "/proc")
+        assert pool is not None
+        assert [each.meter is None for each in pool.workers] == [True, False]
+    finally:
+        os.close(fd)

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from multiprocessing import Pipe
 from pathlib import Path
@@ -16,6 +17,8 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 import stoker
+from stoker._tools.top.live import LoaderLive, WorkerLive, live
+from stoker._tools.top.processes import scan
 from stoker.errors import ClusterError, UnsendableError, WorkerDied, WorkerTimeout
 from tests.compat.compare import assert_same, seed_everything
 from tests.conformance.datasets import Mixture
@@ -272,6 +275,59 @@ def test_a_receipt_is_that_of_a_run_without_workers() -> None:
         here.samples_digest,
         here.batches,
     )
+
+
+class Gated(Dataset[int]):
+    """From the fifth row on, each waits until the file is there."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = str(file)
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(0.01)
+        while index >= 4 and not os.path.exists(self.file):
+            time.sleep(0.01)
+        return index
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_top_shows_one_loader_with_the_index_of_each_actor(tmp_path: Path, method: str) -> None:
+    """Actors have pages of their own. On the trainer's machine they are part of its loader, and not loaders without a record."""
+    file = tmp_path / "open"
+    seen: list[LoaderLive] = []
+
+    def look() -> None:
+        """Beside the loop, which waits for the fifth row."""
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            before = scan()
+            time.sleep(0.05)
+            told = live(scan(), before)
+            seen[:] = [each for each in told if "Relay" in each.command or each.pid == os.getpid()]
+            workers = sorted(seen[0].workers, key=_batch) if len(seen) == 1 else []
+            if [each.index for each in workers] == [4, 6] and all(each.off is not None for each in workers):
+                break
+        file.touch()
+
+    looking = threading.Thread(target=look)
+    with stoker.DataLoader(
+        Gated(file), 2, num_workers=2, executor=RAY, split_batches=False, multiprocessing_context=method
+    ) as loader:
+        batches = iter(loader)
+        looking.start()
+        assert numbers(batches) == list(range(8))
+    looking.join()
+    [ours] = seen
+    assert (ours.recorded, ours.executor, ours.num_workers) == (True, "ray", 2)
+    assert {each.index: each.phase for each in ours.workers} == {4: "fetch", 6: "fetch"}
+    assert all(each.off is not None for each in ours.workers)
+
+
+def _batch(worker: WorkerLive) -> int:
+    return -1 if worker.batch is None else worker.batch
 
 
 def test_what_cannot_be_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import os
 import stat
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -253,7 +253,7 @@ def _pool(fd: int, holders: Sequence[int], proc: str) -> PoolSeen | None:
         whole = len(chunk) // status_page.ROW_BYTES * status_page.ROW_BYTES
         rows = memoryview(chunk)[:whole].cast("q")  # a page that is damaged may end anywhere
         seen = [
-            _worker(first - 1 + at, rows[at * status_page.WORDS :], inner, proc)
+            _worker(first - 1 + at, rows[at * status_page.WORDS :], inner, owner, proc)
             for at in range(len(chunk) // status_page.ROW_BYTES)
         ]
         workers += [worker for worker in seen if worker is not None]
@@ -262,11 +262,15 @@ def _pool(fd: int, holders: Sequence[int], proc: str) -> PoolSeen | None:
             return PoolSeen(owner, control[status_page.RUN], control[status_page.EPOCH], tuple(workers))
 
 
-def _worker(number: int, row: memoryview, inner: dict[int | None, int], proc: str) -> WorkerSeen | None:
+def _worker(
+    number: int, row: memoryview, inner: dict[int | None, int], owner: int, proc: str
+) -> WorkerSeen | None:
     said = row[status_page.PID]
     if not said:
         return None
     pid = inner.get(said, said)
+    # Neither a holder of the page nor a thread: a Ray actor's, on another host perhaps. Another process may have that pid here.
+    here = said in inner or os.path.exists(f"{proc}/{owner}/task/{said}")
     return WorkerSeen(
         worker=number,
         pid=pid,
@@ -282,7 +286,7 @@ def _worker(number: int, row: memoryview, inner: dict[int | None, int], proc: st
         resident_bytes=row[status_page.RESIDENT_BYTES],
         busy_ns=row[status_page.BUSY_NS] if row[status_page.TASKS] else None,
         tasks=row[status_page.TASKS] or None,
-        meter=_meter(pid, proc),
+        meter=_meter(pid, proc) if here else None,
     )
 
 
@@ -298,11 +302,43 @@ def _joined(
 ) -> Iterator[LoaderSeen]:
     """Loaders with their pools, in the order of processes and names; a pool without a run page stands for its loader."""
     of_run: dict[int, list[PoolSeen]] = defaultdict(list)
+    relayed = {
+        (worker.worker, worker.pid): worker
+        for _, pool in pools
+        if not pool.run_inode and len(pool.workers) == 1
+        for worker in pool.workers
+    }
+    known: set[tuple[int, int]] = set()
+    for _, pool in pools:
+        if pool.run_inode in runs:
+            of_run[pool.run_inode].append(_completed(pool, relayed))
+            known.update((worker.worker, worker.pid) for worker in pool.workers)
     for key, pool in pools:
         if pool.run_inode in runs:
-            of_run[pool.run_inode].append(pool)
-        elif pool.workers:
+            continue
+        # A worker without a first task may be that of an actor for which something near still stands in.
+        if any(worker.since_ns and (worker.worker, worker.pid) not in known for worker in pool.workers):
             runs[-key[1]] = LoaderSeen(key, pool.owner_pid, _command(pool.owner_pid, proc), None)
             of_run[-key[1]].append(pool)
     for inode, seen in sorted(runs.items(), key=lambda item: (item[1].pid, item[1].key)):
         yield replace(seen, pools=tuple(of_run[inode]))
+
+
+def _completed(pool: PoolSeen, relayed: Mapping[tuple[int, int], WorkerSeen]) -> PoolSeen:
+    """A pool with what only the pages of Ray actors on this machine know of its remote workers: their rows, and what they used."""
+    workers = []
+    for worker in pool.workers:
+        told = relayed.get((worker.worker, worker.pid))
+        if told is not None:
+            at_work = "idle" not in (worker.phase, told.phase)
+            if at_work and (told.epoch, told.seq, told.part) == (worker.epoch, worker.seq, worker.part):
+                worker = replace(worker, phase=told.phase, row=told.row, index=told.index)
+            worker = replace(
+                worker,
+                resident_bytes=told.resident_bytes,
+                busy_ns=told.busy_ns,
+                tasks=told.tasks,
+                meter=told.meter,
+            )
+        workers.append(worker)
+    return replace(pool, workers=tuple(workers))
