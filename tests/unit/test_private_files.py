@@ -167,11 +167,8 @@ _NEITHER_LINK_NOR_FILE = {
     ("_tools/sandbox/server.py", "open"),  # descriptors 1 and 2, and /proc/self/oom_score_adj
     ("_tools/demo/acts/doctor.py", "open"),  # in a folder made by mkdtemp
     ("_runtime/autoscale/ranks/rank_file.py", "os.open"),  # in a private folder; its owner is checked after
-    ("_runtime/cache/storage/attaching.py", "os.open"),  # a lock in a private folder, with O_NOFOLLOW
-    (
-        "_runtime/cache/storage/backing.py",
-        "os.open",
-    ),  # a store that stays open to be read: O_EXCL and O_NOFOLLOW
+    # A store that stays open to be read: O_EXCL and O_NOFOLLOW.
+    ("_runtime/cache/storage/backing.py", "os.open"),
 }
 
 

@@ -37,14 +37,12 @@ class AnswerBuilder:
         baseline = target.setting if target is not None else Setting()
         best = race.best if race is not None else None
         fine = search.stopped == "not the bottleneck"
-        chosen = (
-            baseline
-            if fine or search.stopped == "no worker can help"
-            else best
-            if best is not None
-            else self._safe()
-        )
-        if best == baseline and not fine and (likelier := self._likelier(baseline)) is not None:
+        if fine or search.stopped == "no worker can help":
+            chosen = baseline
+        else:
+            chosen = self._safe() if best is None else best
+        ended = search.stopped not in ("", "interrupted")  # before that, the best so far is what was measured
+        if best == baseline and ended and not fine and (likelier := self._likelier(baseline)) is not None:
             best, chosen = None, likelier
         rivals: tuple[Setting, ...] = ()
         if race is not None and best is not None and not fine:

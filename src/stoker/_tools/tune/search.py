@@ -16,7 +16,7 @@ from stoker._tools.tune.model import candidates, verdict
 from stoker._tools.tune.model.block import Block
 from stoker._tools.tune.model.candidates import KnobContext
 from stoker._tools.tune.model.prior import Prior, predict, prior
-from stoker._tools.tune.model.race import HOPELESS, Race, RaceEntry
+from stoker._tools.tune.model.race import Race, RaceEntry
 from stoker._tools.tune.model.verdict import CEILING
 from stoker._tools.tune.safety import bounds_of, this_host
 from stoker._tools.tune.session import ProbeLost, Prober, ask_host, block_trial, find_step
@@ -274,7 +274,7 @@ class Search:
         self._expect(settings)
         whole_s = self._session.left_s
         self._run_rounds(until_s=whole_s * (1 - _FIRST_SHARE))
-        while self._session.left_s > _MORE_SHARE * whole_s and self.race.stopped != HOPELESS:
+        while self._session.left_s > _MORE_SHARE * whole_s:
             best = self.race.best
             if best is None:
                 break
