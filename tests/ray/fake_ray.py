@@ -20,6 +20,7 @@ from stoker._runtime.executors.ray.relay import RelayedBatch, Started
 from stoker._runtime.executors.ray.remotes import Loss, Remote
 from stoker._runtime.protocol import wire
 from stoker._runtime.transport.writer import ArenaWriter
+from stoker.errors import ClusterError
 
 _STRIDE = 1 << 24
 
@@ -113,6 +114,9 @@ class FakeApi:
 
     def no_worker(self, waited_s: float) -> None:
         return None
+
+    def missing_workers(self, started: int, workers: int, waited_s: float) -> Exception:
+        return ClusterError(f"{started} of {workers}")
 
     def explain(self, remote: Remote, error: BaseException) -> Loss:
         return Loss(remote.worker, f"lost: {error}", by_host=True)

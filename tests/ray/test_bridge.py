@@ -17,6 +17,7 @@ from stoker._runtime.executors.ray import cluster, dataset_objects, near_host, w
 from stoker._runtime.executors.ray import executor as ray_executor
 from stoker._runtime.executors.ray.relay import Started
 from stoker.arguments import Auto
+from stoker.errors import ClusterError
 from tests.ray.fake_ray import FakeActor, FakeApi
 
 
@@ -157,6 +158,46 @@ def test_an_actor_that_fails_to_start_ends_what_stands_in_and_another_takes_its_
         helper.join()
         assert made == [near.actors[0]] * 2
         assert loader.stats()["worker_deaths"] == 1
+
+
+@pytest.mark.parametrize("fake", [{"prompt": True}], indirect=True)
+def test_the_first_batch_waits_for_all_workers_if_asked(
+    fake: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, came = threading.Event(), threading.Event()
+    premature: list[bool] = []
+
+    def actor(worker: int) -> FakeActor:
+        fake.starts = worker == 0
+        made = fake.actors[worker] = FakeActor(fake, worker)
+        return made
+
+    def start_the_other() -> None:
+        begun.wait()
+        until(lambda: 1 in fake.actors)
+        premature.append(came.wait(0.3))
+        fake.actors[1].started.done.set_result(started(1))
+
+    monkeypatch.setattr(fake, "actor", actor)
+    helper = threading.Thread(target=start_the_other)
+    helper.start()
+    executor = stoker.Ray(wait_for_all=True)
+    with stoker.DataLoader(numbers(8), 2, num_workers=2, executor=executor) as loader:
+        begun.set()
+        batches = iter(loader)
+        first = next(batches)
+        came.set()
+        assert [first.tolist(), *(batch.tolist() for batch in batches)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    helper.join()
+    assert premature == [False]
+
+    executor = stoker.Ray(wait_for_all=True, wait_s=0.1)
+    with (
+        stoker.DataLoader(numbers(8), 2, num_workers=2, executor=executor) as loader,
+        pytest.raises(ClusterError, match="1 of 2"),
+    ):
+        next(iter(loader))
+    assert set(fake.killed) == {0, 1}
 
 
 @pytest.mark.parametrize("fake", [{"prompt": True}], indirect=True)

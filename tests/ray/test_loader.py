@@ -39,7 +39,7 @@ def run(epochs: int = 2, **options: Any) -> list[list[Any]]:
 @pytest.mark.parametrize(
     "options",
     [
-        {"executor": "ray", "split_batches": True},
+        {"executor": stoker.Ray(wait_for_all=True), "split_batches": True},
         {"executor": stoker.Ray(local=1), "persistent_workers": True},
         {"executor": RAY, "persistent_workers": True, "rng": "sample", "prefetch_epochs": True},
     ],
@@ -331,14 +331,17 @@ def _batch(worker: WorkerLive) -> int:
 
 
 def test_what_cannot_be_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def first(dataset: Any = None, **options: Any) -> Any:
+    def first(dataset: Any = None, workers: int = 1, **options: Any) -> Any:
         with stoker.DataLoader(
-            dataset or Faulty(tmp_path), 4, num_workers=1, executor=stoker.Ray(**options)
+            dataset or Faulty(tmp_path), 4, num_workers=workers, executor=stoker.Ray(**options)
         ) as loader:
             return next(iter(loader))
 
     with pytest.raises(ClusterError, match="no worker has started") as caught:
         first(resources={"unobtainable": 1}, wait_s=0.5)
+    assert caught.value.code == "STK323"
+    with pytest.raises(ClusterError, match="free CPUs") as caught:  # there is room for one of two
+        first(workers=2, num_cpus=5, wait_for_all=True, wait_s=4)
     assert caught.value.code == "STK323"
     ends = Pipe()
     bound: Any = Faulty(tmp_path)

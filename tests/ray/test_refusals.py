@@ -82,6 +82,14 @@ def test_too_few_cpus_are_counted(api: RayApi) -> None:
     error = api.no_worker(60.0)
     assert error.code == "STK323"
     assert "within 60 s" in str(error)
+    error = api.missing_workers(5, 8, 60.0)
+    assert error.code == "STK323"
+    assert (
+        "5 of 8 remote workers have started on the Ray cluster within 60 s: it has 2 free CPUs left"
+        in str(error)
+    )
+    assert "wait_for_all=False" in str(error)
+    assert str(api.missing_workers(0, 8, 60.0)) == str(api.no_worker(60.0))
 
 
 def test_an_environment_in_which_nothing_starts_is_named_before_cpus() -> None:

@@ -132,6 +132,17 @@ class RayApi:
         )
         return coded(ClusterError(told), "STK323")
 
+    def missing_workers(self, started: int, workers: int, waited_s: float) -> ClusterError:
+        """The error when some were to be waited for, and have not started in time."""
+        if not started:
+            return self.no_worker(waited_s)
+        told = (
+            f"{started} of {workers} remote workers have started on the Ray cluster within {waited_s:g} s: it has "
+            f"{cluster.free_cpus(self._ray):g} free CPUs left, and each worker asks for {self._num_cpus:g}. Go on with those "
+            "(wait_for_all=False), wait longer (wait_s), or ask for less (num_workers, num_cpus)"
+        )
+        return coded(ClusterError(told), "STK323")
+
     def explain(self, remote: Remote, error: BaseException) -> Loss:
         """Describe the loss of an actor. Some errors end the loader: every other actor would fail as well."""
         errors = self._ray.exceptions

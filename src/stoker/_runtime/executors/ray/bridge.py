@@ -87,6 +87,11 @@ class Bridge:
 
     # Called by the executor
 
+    @property
+    def started(self) -> int:
+        """How many actors work."""
+        return sum(each.up and each.relief is None for each in list(self._remotes.values()))
+
     def spawn(self, worker: int, boot: bytes, gone: threading.Event, *, near: bool = False) -> None:
         """Start an actor for this worker. A header reports when it is up. ``gone`` is set when it is lost or closed.
 
@@ -205,7 +210,7 @@ class Bridge:
                 self._dispatch(self._remotes[worker], late)
         if self._spawned_ns and now_ns - self._spawned_ns > FEW_AFTER_S * 1e9:
             self._spawned_ns = 0
-            waiting = sum(not each.up or each.relief is not None for each in self._remotes.values())
+            waiting = len(self._remotes) - self.started
             if waiting and (told := self._api.few_cpus(waiting, len(self._remotes))):
                 _log.warning("%s", told)
         error = None

@@ -12,6 +12,7 @@ import contextlib
 import os
 import select
 import threading
+import time
 import uuid
 from typing import Any
 
@@ -28,6 +29,9 @@ from stoker._runtime.executors.ray.remotes import Limits, Loss, Wiring, pack_boo
 from stoker._runtime.protocol import log_forwarding, status_page
 from stoker._runtime.protocol.worker_spec import WorkerSpec
 from stoker._runtime.transport.arena import Arena
+
+_LOOK_S = 0.02
+"""How often to look whether all workers have started, if they are to be waited for."""
 
 _ANSWER_S = 2.0
 """How long a relay may take to say what its worker does."""
@@ -99,6 +103,7 @@ class RayExecutor(ProcessExecutor):
         limits = Limits(
             head=cluster.head_address(ray), wait_s=self._options.wait_s if not self._options.local else None
         )
+        self._api = api
         self._bridge = Bridge(api, wiring, limits, bound=bound)
         self._poll.register(self._bridge.wake_fd, select.EPOLLIN)
 
@@ -109,6 +114,18 @@ class RayExecutor(ProcessExecutor):
     def spawn_all(self, count: int) -> None:
         for worker in range(count):
             self.spawn(worker)
+        if self._options.wait_for_all:
+            self._wait_for_all(count - self._options.local)
+
+    def _wait_for_all(self, wanted: int) -> None:
+        """Return when all actors work. One that is lost meanwhile ends the wait: it is explained, or replaced, as always."""
+        wait_s = self._options.wait_s
+        until_s = time.monotonic() + wait_s
+        with interrupts_let_through():
+            while (started := self._bridge.started) < wanted and not self._bridge.losses:
+                if time.monotonic() > until_s:
+                    raise self._api.missing_workers(started, wanted, wait_s)
+                time.sleep(_LOOK_S)
 
     def spawn(self, worker: int) -> None:
         if worker < self._options.local:

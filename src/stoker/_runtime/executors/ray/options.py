@@ -14,7 +14,8 @@ class Ray:
     The first ``local`` of them are ordinary worker processes on this machine. ``num_cpus``, ``resources`` and ``runtime_env``
     are what each actor asks Ray for, and ``strategy`` is Ray's scheduling strategy: "SPREAD" unless you say otherwise.
     ``address`` is the cluster to join: None takes ``RAY_ADDRESS``, or starts one here, as ``ray.init()`` does. Workers that find
-    no free CPU join later. Without any worker, the first batch waits ``wait_s`` seconds for one, then raises.
+    no free CPU join later. Without any worker, the first batch waits ``wait_s`` seconds for one, then raises. With
+    ``wait_for_all`` it waits so long for all of them.
     """
 
     executor_kind: ClassVar[str] = "ray"
@@ -27,6 +28,7 @@ class Ray:
     local: int = 0
     address: str | None = None
     wait_s: float = 60.0
+    wait_for_all: bool = False
 
     def __post_init__(self) -> None:
         for name in ("num_cpus", "wait_s"):
@@ -43,5 +45,9 @@ class Ray:
             value = getattr(self, name)
             if value is not None and not isinstance(value, Mapping):
                 raise TypeError(f"{name} should be a dict or None, but got {type(value).__name__}")
+        if not isinstance(self.wait_for_all, bool):
+            raise TypeError(
+                f"wait_for_all should be True or False, but got {type(self.wait_for_all).__name__}"
+            )
         if self.address is not None and not isinstance(self.address, str):
             raise TypeError(f"address should be a string or None, but got {type(self.address).__name__}")

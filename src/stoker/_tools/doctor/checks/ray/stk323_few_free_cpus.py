@@ -17,7 +17,8 @@ Example
 Fix
 ---
 Ask for as many workers as there are CPUs, add nodes, or end what holds them (`ray status` shows it). `stoker.Ray(num_cpus=0.5)`
-puts two workers on a CPU, for samples that mostly wait.
+puts two workers on a CPU, for samples that mostly wait. `stoker.Ray(wait_for_all=True, wait_s=600)` waits for CPUs that are to
+become free.
 """
 
 from __future__ import annotations
