@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
+from stoker._runtime.protocol.default_device import default_device
+
 
 def _draws_on_cpu() -> bool:
-    return not torch._C._len_torch_function_stack() or torch.get_default_device().type == "cpu"
+    return default_device().type == "cpu"
 
 
 def on_cpu(generator: torch.Generator | None) -> AbstractContextManager[Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from stoker._runtime.protocol.default_device import default_device, default_devices
 from stoker._runtime.worker.process.native_pools import ThreadpoolController
 
 
@@ -101,11 +102,11 @@ def native_pools(modules: int) -> Any:
 
 def forget_default_device() -> None:
     """Make samples on the CPU, whatever default device the training script set."""
-    if not torch._C._len_torch_function_stack():
+    if default_device().type == "cpu":
         return
-    if torch.get_default_device().type != "cpu":
+    if len(default_devices()) == 1:  # torch cannot end the outer one of two
         torch.set_default_device(None)
-    if torch.get_default_device().type != "cpu":  # forked inside a ``with torch.device(...)``
+    if default_device().type != "cpu":  # forked inside a ``with torch.device(...)``
         torch.device("cpu").__enter__()
 
 

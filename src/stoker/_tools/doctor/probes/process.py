@@ -86,6 +86,7 @@ def probe(subject: Subject) -> ProcessFacts:
     import torch
 
     from stoker._runtime.executors.process.start_method import live_hazards
+    from stoker._runtime.protocol.default_device import default_device
 
     modules = tuple(name for name in _MODULES if name in sys.modules)
     apart = (threading.main_thread(), threading.current_thread())
@@ -97,7 +98,7 @@ def probe(subject: Subject) -> ProcessFacts:
         hazards=tuple(ForkUnsafeLibrary(each.module, each.pool) for each in live_hazards()),
         modules=modules,
         accelerator=accelerator.in_use(),
-        default_device=str(torch.get_default_device()),
+        default_device=str(default_device()),
         sharing_strategy=torch.multiprocessing.get_sharing_strategy(),  # type: ignore[no-untyped-call]
         start_method=start_method(),
         daemonic=bool(multiprocessing.current_process().daemon),
