@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker._receipt import receipt_writer, sketch
+from stoker._receipt import receipt_file, receipt_writer, sketch
 from stoker._receipt.data_receipt import DataReceipt, ReceiptFacts, coarser
 from stoker._receipt.index_keys import index_keys
 from stoker._receipt.loader_receipts import LoaderReceipts
@@ -221,3 +223,66 @@ def test_epochs_hashed_behind_the_next_one_have_their_sums(batches):
     receipt = receipts.receipt()
     assert receipt is not None
     assert receipt.previous == digests[-2]
+
+
+class Clock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+def filed(path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> ReceiptWriter:
+    """A writer with a file."""
+    monkeypatch.setattr(receipt_writer, "monotonic_ns", clock)
+    writer = opened()
+    writer.begin(writer.totals, lambda: path)
+    return writer
+
+
+def batches_in(path: Path) -> int:
+    [receipt] = receipt_file.read(path).receipts
+    return receipt.batches
+
+
+def test_a_slow_epoch_is_written_when_it_is_due(tmp_path, monkeypatch):
+    path, clock = tmp_path / "a", Clock()
+    writer = filed(path, clock, monkeypatch)
+    for number in range(3):
+        writer.note(number, [number])
+    assert not path.exists()
+    clock.now_ns += 500_000_000
+    writer.note(3, [3])  # may be taken back: it is not in the file yet
+    assert batches_in(path) == 3
+    writer.note(4, [4])
+    assert batches_in(path) == 3
+    clock.now_ns += 500_000_000
+    writer.note(5, [5])
+    assert batches_in(path) == 5
+    writer.close()
+    assert batches_in(path) == 6
+
+
+def test_a_long_epoch_is_written_once_a_minute_and_oftener_with_its_states(tmp_path, monkeypatch):
+    path, clock = tmp_path / "a", Clock()
+    writer = filed(path, clock, monkeypatch)
+    writer.note(0, [0])
+    clock.now_ns += 3600 * 10**9
+    writer.note(1, [1])
+    assert batches_in(path) == 1
+    clock.now_ns += 59 * 10**9
+    writer.note(2, [2])
+    assert batches_in(path) == 1
+    writer.sums()
+    writer.write_when_due(state=True)
+    assert batches_in(path) == 3
+    clock.now_ns += 60 * 10**9
+    writer.note(3, [3])
+    writer.note(4, [4])
+    clock.now_ns += 60 * 10**9
+    writer.note(5, [5])
+    assert batches_in(path) == 5
+    writer.close()

@@ -98,7 +98,7 @@ class LoaderReceipts:
         last = self._current
         if writer is not None:
             sums = writer.sums(before_last=before_last)
-            writer.write_when_due()  # a later leg may begin here
+            writer.write_when_due(state=True)  # a later leg may begin here
             return StateReceipt(writer.totals.epoch, sums, writer.totals.previous, _ranks(writer)).text()
         if last is not None:
             return StateReceipt(self._epoch, NOTHING, last.sums().digest, _ranks(last)).text()

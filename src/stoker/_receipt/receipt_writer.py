@@ -1,8 +1,8 @@
 """Keeps the receipt of one iteration while it goes on.
 
-    note ──(indices, packed)──► some kB ──(every few thousand rows: fold)──► sums, sketch, one entry per batch ──► file
+    note ──(indices, packed)──► some kB ──(every few thousand rows, or when due: fold)──► sums, sketch, entries ──► file
 
-``note`` is on the path of every batch, so it only packs the indices. Hashing is done in bulk by ``fold``.
+``note`` is on the path of every batch, so it only packs the indices and looks at the clock. Hashing is done in bulk by ``fold``.
 Memory is bounded: an epoch of more than a million batches keeps one entry for every 2, 4, 8… of them.
 """
 
@@ -13,11 +13,11 @@ import os
 import struct
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any
 
 import numpy as np
@@ -35,8 +35,13 @@ MOST_ENTRIES = 1 << 20
 _KEPT = 1000
 """Bad samples and failed batches that are kept one by one. Further ones are only counted."""
 _CONTENTS = 8
-_FIRST_GAP_NS, _GAP_NS = 500_000_000, 5_000_000_000
-"""Time between two writes to the file, at first and later."""
+_LEAST_GAP_NS, _MOST_GAP_NS = 500_000_000, 60_000_000_000
+_SHARE = 16
+"""The time between two writes to the file is that part of the epoch so far, within these bounds. Each write is 13 kB or more."""
+_STATE_GAP_NS = 5_000_000_000
+"""The longest time between them where a state is taken."""
+
+_NEVER_NS = 1 << 62
 
 _writing: weakref.WeakSet[ReceiptWriter] = weakref.WeakSet()
 
@@ -75,7 +80,8 @@ class ReceiptWriter:
         self._owner_pid = 0
         self._unwritten: list[tuple[Words, Words]] = []
         self._headed = False
-        self._due_ns, self._gap_ns = 0, _FIRST_GAP_NS
+        self._began_ns = self._wrote_ns = 0
+        self._due_ns = _NEVER_NS
 
     # While it goes on
 
@@ -83,7 +89,11 @@ class ReceiptWriter:
         """A batch was handed over: its number, and what the sampler yielded for it."""
         if self._earlier is not None and self._numbers:
             self.settle_earlier()
-        if self._pending >= _FOLD_ROWS or len(self._numbers) >= _FOLD_BATCHES:
+        if (
+            self._pending >= _FOLD_ROWS
+            or len(self._numbers) >= _FOLD_BATCHES
+            or monotonic_ns() >= self._due_ns
+        ):
             self.fold()  # not behind this batch: it may be taken back
         self._begin_note(number)
         if self._bad:
@@ -162,6 +172,9 @@ class ReceiptWriter:
         """
         self._receipt, self._sink, self._earlier = receipt, sink, earlier
         self._owner_pid = os.getpid()
+        if sink is not None:
+            self._began_ns = self._wrote_ns = monotonic_ns()
+            self._due_ns = self._began_ns + _LEAST_GAP_NS
 
     def settle_earlier(self) -> None:
         """Take the digest of the epoch before, and let it go. Idempotent."""
@@ -211,9 +224,10 @@ class ReceiptWriter:
         if not self._closed:
             self.write_when_due()
 
-    def write_when_due(self) -> None:
-        """Write, unless that was done a moment ago: some frameworks take a state at every step."""
-        if self._sink is not None and time.monotonic_ns() >= self._due_ns:
+    def write_when_due(self, *, state: bool = False) -> None:
+        """Write, unless that was done a moment ago. ``state``: one is taken, which some frameworks do at every step."""
+        due_ns = min(self._due_ns, self._wrote_ns + _STATE_GAP_NS) if state else self._due_ns
+        if self._sink is not None and monotonic_ns() >= due_ns:
             self.write()
 
     def _fold(self, keys: Words, ends: Words, numbers: Words) -> None:
@@ -309,6 +323,7 @@ class ReceiptWriter:
     def write(self) -> None:
         """Append what is new to the file, if there is one."""
         if self._sink is None or os.getpid() != self._owner_pid:
+            self._due_ns = _NEVER_NS
             return
         try:
             self.settle_earlier()
@@ -319,8 +334,8 @@ class ReceiptWriter:
                 self._watch_end()
         except Exception as error:  # the disk may have room again at the next
             self._unplug(error)
-        self._due_ns = time.monotonic_ns() + self._gap_ns
-        self._gap_ns = min(2 * self._gap_ns, _GAP_NS)
+        now_ns = self._wrote_ns = monotonic_ns()
+        self._due_ns = now_ns + max(_LEAST_GAP_NS, min((now_ns - self._began_ns) // _SHARE, _MOST_GAP_NS))
         if self._closed:
             self._sink = None
 
