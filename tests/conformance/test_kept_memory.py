@@ -37,6 +37,7 @@ class Buffers:
         self.wide = torch.zeros(2 * SIZE, 3, dtype=torch.int64)
         self.array = np.zeros((SIZE, 3), np.int64)
         self.ring = [torch.zeros(SIZE, 3, dtype=torch.int64) for _ in range(3)]
+        self.complex = torch.zeros(SIZE, 3, dtype=torch.complex64)
         self.dict: dict[str, Any] = {}
         self.calls = 0
 
@@ -46,6 +47,14 @@ class Buffers:
     def view(self, samples: list[torch.Tensor]) -> Any:
         self.wide[: len(samples)] = torch.stack(samples)
         return {"x": [self.wide[: len(samples)]]}
+
+    def conjugate(self, samples: list[torch.Tensor]) -> Any:
+        self.complex.copy_(torch.stack(samples))
+        return self.complex.conj()
+
+    def negative(self, samples: list[torch.Tensor]) -> Any:
+        self.tensor.copy_(-torch.stack(samples))
+        return torch._neg_view(self.tensor)  # what .conj().imag is
 
     def from_numpy(self, samples: list[torch.Tensor]) -> Any:
         self.array[:] = torch.stack(samples).numpy()
@@ -80,7 +89,7 @@ def rows(batch: Any) -> list[int]:
         return rows(batch["x"])
     elif isinstance(batch, SimpleNamespace):
         batch = batch.x
-    return [int(row[0]) for row in batch]
+    return [int(row[0].real) for row in batch]
 
 
 WAYS = [name for name in vars(Buffers) if not name.startswith("_")]

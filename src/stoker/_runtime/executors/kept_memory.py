@@ -305,5 +305,6 @@ def _begin(value: Any) -> bytes:
     while value.ndim > 1:
         value = value[0]
     if isinstance(value, torch.Tensor):
-        return value.detach().reshape(-1)[:_MOST_COMPARED].contiguous().view(torch.uint8).numpy().tobytes()
+        begin = value.detach().reshape(-1)[:_MOST_COMPARED].resolve_conj().resolve_neg()
+        return begin.contiguous().view(torch.uint8).numpy().tobytes()
     return value.reshape(-1)[:_MOST_COMPARED].tobytes()  # type: ignore[no-any-return]
