@@ -1,4 +1,4 @@
-"""Names and errors that hold escape codes: a report as text or Markdown holds none, wherever it is written to."""
+"""Names and errors that hold escape codes: a report holds none in any form, wherever it is written to."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from stoker._host.secrets import cleaned
 from stoker._record import journal
 from stoker._record.schema import Event, SlowestSample
-from stoker._tools.render import markdown, text
+from stoker._tools.render import chart_library, html, json_form, markdown, text
 from stoker._tools.render.section import Chart, Code, Prose, Remark, Report, Section, SideBySide, Table
-from stoker._tools.render.terminal import Line, cleaned, text_of
+from stoker._tools.render.terminal import Line, text_of
 from stoker.cli.main import main
 from tests.unit.records import loader, run
 
@@ -34,7 +35,12 @@ def everything() -> Report:
     return Report(STEERING, STEERING, "high", (section, Section("other", STEERING, parts)))
 
 
-@pytest.mark.parametrize("render", [text.render, markdown.render])
+@pytest.fixture(autouse=True)
+def _no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chart_library, "script", lambda: "")
+
+
+@pytest.mark.parametrize("render", [text.render, markdown.render, html.render, json_form.render])
 def test_no_form_of_a_report_steers_a_terminal(render: object) -> None:
     written = render(everything())  # type: ignore[operator]
     assert "red" in written
@@ -47,7 +53,7 @@ def test_neither_do_screens_and_pieces_of_markdown() -> None:
     assert steers(markdown.escaped(STEERING) + markdown.code(STEERING)) == set()
 
 
-@pytest.mark.parametrize("name", ["report.md", "report.txt"])
+@pytest.mark.parametrize("name", ["report.md", "report.txt", "report.html", "report.json"])
 def test_a_file_of_a_hostile_record_holds_no_escape_code(name: str, tmp_path: Path) -> None:
     """`report -o` once wrote them as they were, and `cat report.md` obeyed."""
     hostile = loader(

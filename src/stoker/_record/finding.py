@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from stoker._host.secrets import masked, masked_values
+
 SEVERITIES = ("none", "low", "moderate", "high")
 """From "worth knowing" to "this breaks, or wastes most of the run"."""
 
@@ -72,10 +74,13 @@ class Edit:
     def __post_init__(self) -> None:
         if self.kind not in EDITS:
             raise ValueError(f"no such kind of edit: {self.kind!r}")
+        if self.kind == "shown":  # it is typed into no file, and may quote the user's own code
+            object.__setattr__(self, "after", masked(self.after))
+            object.__setattr__(self, "before", self.before and masked(self.before))
 
     def __str__(self) -> str:
         text = self.after if self.before is None else f"{self.before}  →  {self.after or '(left out)'}"
-        return f"{text}   in {self.site}" if self.site else text
+        return masked(f"{text}   in {self.site}" if self.site else text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,11 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to change. ``severity`` is one of SEVERITIES."""
+    """One thing to change. ``severity`` is one of SEVERITIES.
+
+    Its texts quote errors and names of other people's code: secrets in them are hidden when it is made, so that no form shows
+    them. An ``edit`` that is typed into a file stays as it is; its text hides them.
+    """
 
     code: str
     severity: str
@@ -111,3 +120,7 @@ class Finding:
     def __post_init__(self) -> None:
         if self.severity not in SEVERITIES:
             raise ValueError(f"no such severity: {self.severity!r}")
+        for name in ("evidence", "advice", "where"):
+            text = getattr(self, name)
+            object.__setattr__(self, name, text and masked(text))
+        object.__setattr__(self, "numbers", masked_values(self.numbers))

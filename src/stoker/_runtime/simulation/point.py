@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stoker._host.secrets import masked
 from stoker._runtime.simulation.setting import Setting
 
 
@@ -35,3 +36,7 @@ class Point:
     predicted_ns: float | None = None
     """The replay's prediction."""
     failure: str = ""
+    """Why it could not be measured, without the secrets that an error's text may hold."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "failure", masked(self.failure))

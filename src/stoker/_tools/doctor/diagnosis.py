@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stoker._host.secrets import masked
 from stoker._record.finding import SEVERITIES, Finding
 from stoker._tools.doctor.check import Check
 from stoker._tools.doctor.facts import Missing
@@ -13,10 +14,13 @@ from stoker._tools.doctor.facts import Missing
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A check that was not made, and why."""
+    """A check that was not made, and why; secrets in the reason are hidden."""
 
     code: str
     reason: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", masked(self.reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,9 @@ class Diagnosis:
     """The facts by name, as they were gathered; a ``Missing`` where one was not."""
     interrupted: bool = False
     """Whether somebody stopped it: what is here was found until then."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "subject", masked(self.subject))
 
     @property
     def worst(self) -> str:

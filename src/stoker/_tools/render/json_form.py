@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from stoker._host.secrets import masked_values
 from stoker._record.finding import Finding
 from stoker._tools.render.section import Chart, Code, Part, Prose, Remark, Report, Section, SideBySide, Table
 
@@ -61,7 +62,7 @@ def finding_form(finding: Finding) -> dict[str, Any]:
         "severity": finding.severity,
         "evidence": finding.evidence,
         "advice": finding.advice,
-        "edit": plain(finding.edit),
+        "edit": masked_values(plain(finding.edit)),
         "gain": plain(finding.gain),
         "where": finding.where,
         "numbers": plain(dict(finding.numbers)),

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from html import escape
 
+from stoker._host.secrets import cleaned
 from stoker._tools.render.section import Chart, Code, Part, Prose, Remark, Report, SideBySide, Table
-from stoker._tools.render.terminal import cleaned
 
 _MARKS = {"high": "🔴", "moderate": "🟠", "low": "🟡", "none": "🟢"}
 _SPECIAL = re.compile(r"([\\*_\[\]#|~$!])")

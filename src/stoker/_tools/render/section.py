@@ -3,6 +3,9 @@
 Pure data. ``sections`` make it from records; ``html``, ``markdown`` and ``text`` write it. Texts are plain, but for `code`
 between backticks; escaping is the writer's. A chart always carries the table of what it draws: that is what a screen
 reader, a terminal and a pull request show.
+
+When a part is made, its texts lose secrets, and what would steer a terminal or turn the reading direction. So no form has
+them, and no writer has to look.
 """
 
 from __future__ import annotations
@@ -11,16 +14,29 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from stoker._host.secrets import masked_values
+
 
 @dataclass(frozen=True, slots=True)
-class Prose:
+class _Shown:
+    """Cleans the values of its fields when it is made; parts inside have done so."""
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            if isinstance(value, str | tuple | dict):
+                object.__setattr__(self, name, masked_values(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Prose(_Shown):
     """A paragraph."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class Code(_Shown):
     """Something to copy: an edit, a command."""
 
     text: str
@@ -28,7 +44,7 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(_Shown):
     """Cells are ready to be read. ``numeric`` columns are set to the right."""
 
     caption: str
@@ -38,7 +54,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(_Shown):
     """``spec`` is Vega-Lite with its data inside, without width, fonts and colours: those belong to the page's theme.
 
     ``summary`` says in a sentence what is to be seen. Series take the theme's category range, in the order of ``scale.domain``;
@@ -55,7 +71,7 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(_Shown):
     """A finding: what is wrong, the numbers that show it, and what to do. ``severity``: none, low, moderate, high."""
 
     code: str
@@ -68,7 +84,7 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class SideBySide:
+class SideBySide(_Shown):
     """The same of several records, next to each other where there is room. Each has a label."""
 
     columns: tuple[tuple[str, tuple[Part, ...]], ...]
@@ -84,7 +100,7 @@ def side_by_side(columns: Iterable[tuple[str, Sequence[Part]]]) -> tuple[Part, .
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class Section(_Shown):
     """One heading and what is below it. ``id`` is its anchor, and unique in a report."""
 
     id: str
@@ -93,7 +109,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(_Shown):
     """A whole one: ``headline`` is the verdict in a sentence, ``severity`` how bad it is, as a remark's, or "" for a demo."""
 
     title: str

@@ -1,14 +1,15 @@
-"""Lines for a terminal or a file: 80 to 100 columns, behind a margin, which read without colour. Leaf: imports nothing of ours."""
+"""Lines for a terminal or a file: 60 to 100 columns, behind a margin, which read without colour."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TextIO
+
+from stoker._host.secrets import cleaned, masked
 
 WIDEST = 100
 MARGIN = 10
@@ -17,9 +18,6 @@ MOST_LINES = 24
 COLOURS = {"none": "green", "low": "default", "moderate": "yellow", "high": "red"}
 """Of what is said, by how bad it is."""
 _NARROWEST = 80
-_STEERING = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -~])?|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
-)
 _ASCII = str.maketrans({"→": "->", "−": "-", "×": "x", "…": "...", "·": ".", "–": "-", "µ": "u"})
 
 
@@ -74,9 +72,13 @@ def section(name: str, lines: list[Line], width: int) -> list[Line]:
 
 
 def indented(lines: list[Line], width: int) -> list[Line]:
-    """Behind the margin, and broken at the width; what continues a line keeps its rank and is indented as its text is."""
+    """Behind the margin, and broken at the width; what continues a line keeps its rank and is indented as its text is.
+
+    Secrets are hidden here: a line that is broken may not show them any more.
+    """
     found = []
     for line in lines:
+        line = line._replace(text=masked(line.text))
         own = line.text[: len(line.text) - len(line.text.lstrip())]
         hang = own + ("   " if line.text.lstrip()[:2] in ("1 ", "2 ", "3 ") else "")
         broken = textwrap.wrap(
@@ -128,11 +130,6 @@ def width_of(file: TextIO | None, narrowest: int) -> int:
     terminal = file is not None and file.isatty()
     columns = shutil.get_terminal_size((WIDEST, MOST_LINES)).columns if terminal else WIDEST
     return max(narrowest, min(WIDEST, columns))
-
-
-def cleaned(text: str) -> str:
-    """Without what would steer a terminal: a name in a record or an error's text may hold it, and a file may be shown on one."""
-    return _STEERING.sub("", text)
 
 
 def encodable(text: str, file: TextIO) -> str:

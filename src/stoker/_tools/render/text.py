@@ -8,8 +8,9 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
+from stoker._host.secrets import cleaned
 from stoker._tools.render.section import Chart, Code, Part, Prose, Remark, Report, SideBySide, Table
-from stoker._tools.render.terminal import WIDEST, cleaned, width_of
+from stoker._tools.render.terminal import WIDEST, width_of
 
 NARROWEST = 60
 _NARROWEST_COLUMN = 12

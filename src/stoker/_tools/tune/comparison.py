@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from stoker._host.secrets import masked_values
 from stoker._runtime.simulation.point import Point
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host
@@ -36,7 +37,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The lanes in the order in which they are shown. The last one is stoker's."""
+    """The lanes in the order in which they are shown. The last one is stoker's. Secrets in the texts are hidden."""
 
     target: str
     batch_size: int | None
@@ -59,6 +60,10 @@ class Comparison:
     spent_s: float = 0.0
     failure: str = ""
     """The reason in a line if nothing could be compared."""
+
+    def __post_init__(self) -> None:
+        for name in ("target", "verdict", "kept", "tuned_by", "alike_text", "warnings", "failure"):
+            object.__setattr__(self, name, masked_values(getattr(self, name)))
 
     @property
     def tuned(self) -> Lane | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from stoker._host.secrets import masked_values
 from stoker._record.finding import Edit
 from stoker._runtime.simulation.cache_forecast import CacheForecast
 from stoker._runtime.simulation.point import Interval, Point
@@ -16,7 +17,7 @@ __all__ = ["Interval", "Point", "Tuning"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Tuning:
-    """``recommended`` is the answer; everything else explains it."""
+    """``recommended`` is the answer; everything else explains it. Secrets in the texts are hidden when it is made."""
 
     target: str
     batch_size: int | None
@@ -68,6 +69,10 @@ class Tuning:
     """What a sample cache would gain beside the recommended setting; None: nothing, it does not fit, or it was not measured."""
     cache_gain: float | None = None
     """Share of the time between two batches that it saves from the second epoch on."""
+
+    def __post_init__(self) -> None:
+        for name in ("target", "verdict", "why", "warnings", "limit", "failure"):
+            object.__setattr__(self, name, masked_values(getattr(self, name)))
 
     @property
     def changed(self) -> bool:

@@ -83,10 +83,10 @@ def refuse(command: str, reason: object) -> NoReturn:
 
 
 def say(text: str) -> None:
-    """Print to standard error what may hold a text of another program: without what would steer a terminal."""
-    from stoker._tools.render.terminal import cleaned
+    """Print to standard error what may hold a text of another program: without secrets, and what would steer a terminal."""
+    from stoker._host.secrets import masked
 
-    click.echo(cleaned(text), err=True)
+    click.echo(masked(text), err=True)
 
 
 @contextmanager

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stoker._host.secrets import masked
+
 
 @dataclass(frozen=True, slots=True)
 class BisectionOutcome:
-    """``what``: "ok", "error", "hang", "killed" or "memory"."""
+    """``what``: "ok", "error", "hang", "killed" or "memory". Secrets in the texts are hidden."""
 
     what: str
     batches: int = 0
@@ -18,6 +20,10 @@ class BisectionOutcome:
     """Where it hung or died, in the user's files, as far as that is known."""
     printed: str = ""
     """What came out on the terminal meanwhile: a thread of torch's that fails says so only there."""
+
+    def __post_init__(self) -> None:
+        for name in ("text", "stack", "printed"):
+            object.__setattr__(self, name, masked(getattr(self, name)))
 
     @property
     def ok(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from stoker._host.secrets import masked, masked_values
 from stoker._record.finding import Finding
 from stoker._tools.doctor.catalogue import check_of
 from stoker._tools.doctor.diagnosis import Diagnosis
@@ -52,7 +53,7 @@ def _finding(finding: Finding, diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can say of a fact."""
+    """What JSON can say of a fact, without the secrets in its texts."""
     if isinstance(value, Missing):
-        return {"missing": value.reason}
-    return json_form.plain(value, most_items=_MOST_ITEMS, longest_text=_LONGEST_TEXT)
+        return {"missing": masked(value.reason)}
+    return masked_values(json_form.plain(value, most_items=_MOST_ITEMS, longest_text=_LONGEST_TEXT))

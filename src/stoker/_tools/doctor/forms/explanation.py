@@ -7,12 +7,13 @@ import sys
 import textwrap
 from html import escape
 
+from stoker._host.secrets import cleaned
 from stoker._record.finding import cut
 from stoker._tools.doctor.check import SECTIONS, Check
 from stoker._tools.doctor.explain import Explanation, page_of
 from stoker._tools.doctor.forms.code_lines import fitted
 from stoker._tools.render.markdown import code, escaped
-from stoker._tools.render.terminal import MOST_LINES, WIDEST, cleaned, width_of
+from stoker._tools.render.terminal import MOST_LINES, WIDEST, width_of
 
 _NARROWEST = 60
 _MARGIN = 10

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from stoker._host.secrets import cleaned
 from stoker._record.finding import Finding
 from stoker._tools.doctor.diagnosis import Diagnosis
 from stoker._tools.doctor.forms.sarif import message
 from stoker._tools.doctor.forms.screen import headline, title_of
 from stoker._tools.doctor.location import location
-from stoker._tools.render.terminal import cleaned
 
 _COMMANDS = {"none": "notice", "low": "notice", "moderate": "warning", "high": "error"}
 

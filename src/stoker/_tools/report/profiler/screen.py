@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, TextIO
 
+from stoker._host.secrets import masked_values
 from stoker._tools.render import terminal
 from stoker._tools.render.terminal import COLOURS, WIDEST, Line, fitted, indented, section
 from stoker._tools.report.profiler.verdict import TraceVerdict
@@ -25,7 +26,7 @@ def render(verdict: TraceVerdict, width: int = WIDEST) -> str:
 
 def as_json(verdict: TraceVerdict) -> dict[str, Any]:
     """All of it as plain values."""
-    return {"format": "stoker-trace-verdict", "version": _VERSION, **asdict(verdict)}
+    return {"format": "stoker-trace-verdict", "version": _VERSION, **masked_values(asdict(verdict))}
 
 
 def _lines(verdict: TraceVerdict, width: int) -> list[Line]:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from textwrap import shorten
 from typing import Any, TextIO
 
+from stoker._host.secrets import masked_values
 from stoker._record.finding import counted, duration
 from stoker._tools.render import terminal
 from stoker._tools.render.terminal import COLOURS, MARGIN, WIDEST, Line, fitted, indented, section
@@ -35,7 +36,7 @@ def render(verdict: Verdict, width: int = WIDEST) -> str:
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
     """All of it as plain values; ``default=repr`` has to be given to ``json.dumps`` for odd dataset indices."""
-    return {"format": "stoker-verdict", "version": _VERSION, **asdict(verdict)}
+    return {"format": "stoker-verdict", "version": _VERSION, **masked_values(asdict(verdict))}
 
 
 def _lines(verdict: Verdict, width: int) -> list[Line]:
