@@ -6,7 +6,7 @@ from stoker._tools.doctor.check import Mark
 
 LOADER = (
     r"DataLoader worker|DataLoaderIter|DataLoader\.\w|torch[\\/]utils[\\/]data[\\/](?:_utils[\\/])?\w+\.py(?!:\d+: \w*Warning)|"
-    r"stoker[\\/._]|^(?: *|-{2,}> *\d+ +| *❱ *\d+ +[│ ]*)for [^\n]{1,120} in [^\n]{0,60}[Ll]oader\w*\b[^\n]{0,40}:"
+    r"stoker[\\/._]|^(?: *|-{1,}> *\d+ +| *❱ *\d+ +[│ ]*)for [^\n]{1,120} in [^\n]{0,60}[Ll]oader\w*\b[^\n]{0,40}:"
 )
 """A loader took part: a frame of its code, its own words, or the line that iterates over it. Its mere name stands in progress
 bars, options and warnings too."""
@@ -16,7 +16,7 @@ IN_WORKER = r"in DataLoader worker process|_utils[\\/]worker\.py|in _worker_loop
 """It came out of a worker."""
 FRAME = (
     r'File "[^"\n]{1,400}", line \d+|^File [^\n]{1,300}:\d+, in |^Cell In\[|^<ipython-input'
-    r"|^-{2,}> ?\d+\b|^ {0,3}❱ ?\d+\b|^ ?[^\n]{1,300}\.py(?::\d+)? in [\w<]"  # notebooks of all ages, rich
+    r"|^-{1,}> ?\d+\b|^ {0,3}❱ ?\d+\b|^ ?[^\n]{1,300}\.py(?::\d+)? in [\w<]"  # notebooks of all ages, rich
     r"|^[^\s\"][^\n:]{0,200}\.py:\d+: (?:in [\w<]+|[A-Z]\w+)?$"  # pytest
 )
 """There is a traceback: what is not in it did not take part."""
@@ -55,12 +55,25 @@ WITH_WORKERS = (
     r"\bnum_workers[\"']?\s{0,3}[=:]\s{0,3}[1-9]|--(?:num[-_])?(?:workers|nw)[ =][1-9]|\b[1-9]\d* num_workers"
 )
 """Options or words that say that there were workers."""
-ABOUT_LOADERS = r"(?i)\bdata ?loader|\bnum_workers?\b"
+ABOUT_LOADERS = r"(?i:\bdata ?loa?der|\bnum_workers?\b)"
 """People tell what they did in words."""
 FEEDING = r"multiprocessing[\\/]queues\.py\", line \d+, in _feed\b"
 """The thread of a queue was sending a batch."""
-POOLS = r"multiprocess(?:ing)?[\\/]pool\.py|concurrent[\\/]futures|joblib[\\/]|loky|billiard|celery|(?:Spawn|Fork)Pool|pathos[\\/]"
+POOLS = (
+    r"multiprocess(?:ing)?[\\/]pool\.py|concurrent[\\/]futures|joblib[\\/]|loky|billiard|celery|(?:Spawn|Fork)Pool|pathos[\\/]|"
+    r"multiprocessing[\\/.]managers\b|SyncManager|tensorpack[\\/]|[\\/](?:uvicorn|gunicorn)\b"
+)
 """Other ways to have processes."""
+QUOTED_LOADER = (
+    r"^(?:-{1,}>|❱)? {0,6}\d{1,5} [^\n]{0,200}(?:[Dd]ata|[Tt]rain|[Vv]al|[Vv]alid|[Tt]est|[Ee]val)_?[Ll]oader"
+)
+"""A notebook or rich quotes a line of a program that names a loader."""
+ABOUT_TRAINING = r"(?i:\bdata ?loa?der|\bnum_workers?\b|torch|\btrain|\bepoch|\bworkers?\b)"
+"""People tell of a training, if no more than that."""
+HANGING = r"(?:(?<!may[ ])hangs?\b|hanging|hung\b|stuck|stall(?:s|ed|ing)|dead ?locks?\b|(?<!even[ ])fr(?:eezes?|eezing|ozen?)\b)"
+"""People say that nothing goes on."""
+ERROR_LINE = r"^(?:\w+\.)*\w*(?:Error|Exception)\b"
+"""An exception's own line: what people tell beside it is not needed."""
 
 
 def by_a_loader(pattern: str, *, weight: int, never: tuple[str, ...] = ()) -> tuple[Mark, ...]:
@@ -73,4 +86,14 @@ def by_a_loader(pattern: str, *, weight: int, never: tuple[str, ...] = ()) -> tu
         Mark(pattern, also=(LOADER, STARTING), never=never, weight=weight),
         Mark(pattern, also=(TRAINERS, STARTING), never=(*never, RANKS, POOLS), weight=weight - 2),
         Mark(pattern, never=(*never, OTHERS, FEEDING, POOLS), weight=12),
+    )
+
+
+def told(words: str, *, weight: int = 5, never: tuple[str, ...] = ()) -> Mark:
+    """A mark of what people tell of a loader in words of their own, within one line and without an exception's line."""
+    loader = r"(?:data ?loa?ders?\b|num_work\w*)"
+    return Mark(
+        rf"(?i)\b(?:{words})[^\n]{{0,120}}\b{loader}|\b{loader}[^\n]{{0,120}}\b(?:{words})",
+        never=(ERROR_LINE, FOREIGN, *never),
+        weight=weight,
     )

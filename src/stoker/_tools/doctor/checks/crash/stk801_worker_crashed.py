@@ -30,7 +30,7 @@ does not, a library broke in the fork: use `multiprocessing_context="forkserver"
 from __future__ import annotations
 
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.wording import FOREIGN, IN_WORKER, PIDS
+from stoker._tools.doctor.wording import FOREIGN, IN_WORKER, PIDS, told
 
 CHECK = Check(
     __name__,
@@ -51,6 +51,7 @@ CHECK = Check(
             weight=23,
         ),
         Mark(rf"(?:DataLoader )?worker {PIDS} exited unexpectedly with exit code -(?!7\b|9\b)\d+", weight=22),
+        told(r"segmentation fault|segfault\w*|seg fault\w*|core dumped"),
         Mark(
             r"Fatal Python error: (?:Segmentation fault|Aborted|Illegal instruction|Floating[ -]point exception)",
             also=(IN_WORKER,),

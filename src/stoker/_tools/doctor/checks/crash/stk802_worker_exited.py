@@ -27,7 +27,7 @@ worker cannot import (STK302).
 from __future__ import annotations
 
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.wording import LOADER, PIDS
+from stoker._tools.doctor.wording import LOADER, PIDS, told
 
 CHECK = Check(
     __name__,
@@ -37,6 +37,11 @@ CHECK = Check(
     "ended it.",
     marks=(
         Mark(rf"worker(?: {PIDS})? exited unexpectedly", also=(LOADER,), weight=8),
+        Mark(
+            rf"(?i)\bdata ?loader worker(?: {PIDS})? (?:exit(?:s|ed)?|quit|ended|died|terminated) unexpected",
+            weight=8,
+        ),
+        told(r"workers? (?:\w+ ){0,2}(?:crash(?:es|ed)?|dies?|died|exit(?:s|ed)?)\b"),
         Mark(r"Caught SystemExit in DataLoader worker process", weight=14),
     ),
     rows=(21,),

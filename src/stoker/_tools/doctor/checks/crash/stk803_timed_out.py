@@ -25,6 +25,7 @@ Find out which it is: under `stoker run train.py` the error has the worker, the 
 from __future__ import annotations
 
 from stoker._tools.doctor.check import Check, Mark
+from stoker._tools.doctor.wording import told
 
 CHECK = Check(
     __name__,
@@ -34,6 +35,7 @@ CHECK = Check(
     "too.",
     marks=(
         Mark(r"DataLoader timed out after [\d.]+ seconds", weight=24),
+        told(r"timed out|times out"),
         Mark(r"_queue\.Empty|queue\.Empty", also=(r"in _try_get_data", r"timed out"), weight=14),
     ),
     rows=(33,),

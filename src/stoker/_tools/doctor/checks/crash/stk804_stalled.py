@@ -29,6 +29,7 @@ If the wait was only long and not endless, batches are slow: STK705, `stoker pro
 from __future__ import annotations
 
 from stoker._tools.doctor.check import Check, Mark
+from stoker._tools.doctor.wording import HANGING, told
 
 CHECK = Check(
     __name__,
@@ -45,6 +46,7 @@ CHECK = Check(
             weight=8,
         ),
         Mark(r"WorkerStalled: ", weight=14),
+        told(HANGING, never=(r"excessive worker creation", r"spawn_main")),
     ),
     rows=(5, 6),
 )

@@ -29,7 +29,7 @@ on their way (harmless at exit). Batches that outlive their loader have to be cl
 from __future__ import annotations
 
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.wording import FOREIGN, FRAME, LOADER, NETWORK, WITH_WORKERS
+from stoker._tools.doctor.wording import FOREIGN, FRAME, LOADER, NETWORK, OTHERS, POOLS, WITH_WORKERS
 
 CHECK = Check(
     __name__,
@@ -58,6 +58,12 @@ CHECK = Check(
             weight=11,
         ),
         Mark(r"\[WinError (?:5|6|87)\]", also=(LOADER, r"reduction\.py|connection\.py|spawn\.py"), weight=10),
+        Mark(
+            r"\[WinError (?:5|6|87)\]",
+            also=(r"spawn_main|multiprocessing[\\/]reduction\.py",),
+            never=(OTHERS, POOLS),
+            weight=9,
+        ),
         Mark(r"digest (?:sent was rejected|received was wrong)", weight=16),
         Mark(
             r"ConnectionResetError|forcibly closed by the remote host",

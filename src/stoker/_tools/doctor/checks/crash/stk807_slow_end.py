@@ -29,7 +29,7 @@ them by pid.
 from __future__ import annotations
 
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.wording import FOREIGN
+from stoker._tools.doctor.wording import ABOUT_LOADERS, FEEDING, FOREIGN
 
 CHECK = Check(
     __name__,
@@ -49,6 +49,17 @@ CHECK = Check(
             r"|^ *_shutdown_workers \([^)\n]{0,300}dataloader\.py:\d+\)",
             never=(r"can only (?:test|join) a child", FOREIGN),
             weight=9,
+        ),
+        Mark(
+            r"could not acquire lock for <[^\n]{1,80}> at interpreter shutdown, possibly due to daemon threads",
+            also=(FEEDING,),
+            never=(FOREIGN,),
+            weight=9,
+        ),
+        Mark(  # told in words
+            r"(?i)\b(?:ctrl|keyboard ?interrupt)\b[^\n]{0,120}(?:\bnot|n't) (?:kill|end|stop|exit|terminate)",
+            also=(ABOUT_LOADERS,),
+            weight=5,
         ),
         Mark(
             r"^Process (?:Python|Spawn|Fork)?Process-\d+:",

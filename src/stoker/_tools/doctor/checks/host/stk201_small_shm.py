@@ -34,7 +34,7 @@ from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.samples import SampleFacts
 from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
-from stoker._tools.doctor.wording import LOADER, PIDS
+from stoker._tools.doctor.wording import LOADER, PIDS, told
 
 _ENOUGH_BYTES = 1 << 30
 _LITTLE_BYTES = 256 << 20
@@ -139,6 +139,10 @@ CHECK = Check(
             weight=24,
         ),
         Mark(r"^(?:Fatal Python error: )?Bus error(?: \(core dumped\))?\.?$", also=(LOADER,), weight=14),
+        told(
+            r"bus error|shm[- ]size|(?:insufficient|out of|increase) shared memory|/dev/shm (?:is )?(?:full|too small|limit)",
+            weight=6,
+        ),
         Mark(rf"DataLoader worker {PIDS} exited unexpectedly with exit code -7\b", weight=24),
     ),
     here=here,

@@ -45,7 +45,7 @@ from stoker._tools.doctor.facts.process import ProcessFacts
 from stoker._tools.doctor.facts.samples import SampleFacts
 from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.facts.worker import WorkerFacts
-from stoker._tools.doctor.wording import IN_WORKER, LOADER
+from stoker._tools.doctor.wording import ABOUT_LOADERS, FRAME, IN_WORKER, LOADER, NETWORK
 
 _USUAL = 1024
 _UNLIMITED = 1 << 62
@@ -151,7 +151,7 @@ CHECK = Check(
     marks=(
         Mark(r"Too many open files\. Communication with the workers is no longer possible", weight=30),
         Mark(
-            r"unable to (?:open shared memory object|open file|mmap)[^\n]{0,300}Too many open files",
+            r"unable to (?:open shared? memory object|open file|mmap)[^\n]{0,300}Too many open files",
             weight=30,
         ),
         Mark(r"received (?:\d+|%d) items of ancdata", weight=28),
@@ -165,6 +165,12 @@ CHECK = Check(
             also=(rf"{IN_WORKER}|reductions\.py|resource_sharer|rebuild_storage|{LOADER}",),
             never=(r"uvicorn|nginx|http\.server|Accept failed|aiohttp",),
             weight=24,
+        ),
+        Mark(  # told in words
+            r"(?i)too many (?:open files|files open)|\bEMFILE\b",
+            also=(rf"{ABOUT_LOADERS}|reductions?\.py|resource_sharer",),
+            never=(FRAME, NETWORK, r"uvicorn|nginx"),
+            weight=9,
         ),
         Mark(r"needs descriptors and the system refused them", weight=28),
     ),

@@ -97,7 +97,7 @@ CHECK = Check(
     examine=examine,
     marks=(
         Mark(
-            r"unable to mmap \d+ bytes from file </?(?:torch_[\w]+|"
+            r"unable to mmap \S{1,20} bytes from file </?(?:torch_[\w*]+|"
             r"filename not specified)>: Cannot allocate memory",
             weight=28,
         ),

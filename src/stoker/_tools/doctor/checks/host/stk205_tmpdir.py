@@ -34,7 +34,7 @@ from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.host.tmpdir import LONGEST_PATH_BYTES, SOCKET_BYTES, Tmpdir
 from stoker._tools.doctor.facts.process import ProcessFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import LOADER
+from stoker._tools.doctor.wording import ABOUT_TRAINING, FEEDING, LOADER, OTHERS, POOLS, TRAINERS
 
 _LITTLE_BYTES = 16 << 20
 _EDIT = Edit("export TMPDIR=/tmp", kind="shown")
@@ -114,7 +114,13 @@ CHECK = Check(
     prevented="Workers and batches need no path: descriptors are inherited or sent over socket pairs.",
     examine=examine,
     marks=(
-        Mark(r"AF_UNIX path too long", weight=25),
+        Mark(r"AF_UNIX path too long", also=(rf"{LOADER}|{TRAINERS}|{FEEDING}",), weight=25),
+        Mark(
+            r"AF_UNIX path too long",
+            also=(rf"\A[^\n]{{0,300}}AF_UNIX[^\n]{{0,60}}\s*\Z|{ABOUT_TRAINING}",),
+            never=(OTHERS, POOLS),
+            weight=20,
+        ),
         Mark(r"No usable temporary directory found in", also=(rf"{LOADER}|multiprocessing",), weight=22),
         Mark(
             r"FileNotFoundError: \[Errno 2\] No such file or directory(?:: '[^'\n]*(?:pymp-|listener-)[^'\n]*')?",

@@ -41,6 +41,7 @@ from stoker._record.finding import Edit, Finding, counted, size
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.growth import Container, GrowthFacts, MemoryForecast, MemoryTrend, forecast
 from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
+from stoker._tools.doctor.wording import ERROR_LINE
 
 _EDGE_BYTES = 4 * 4096
 """Pages that two batches in a row have in common: objects of different sizes lie in pages of their own."""
@@ -176,6 +177,9 @@ def _rounded(step: int) -> int:
     return max(1, int(round(step / unit) * unit))
 
 
+_DEVICE = r"(?i)(?<!not[ ]on[ ])(?<!not[ ]using[ ])\b(?:gpu|cuda|vram|loss)\b"
+"""It is about the device's memory, unless people say that it is not."""
+
 CHECK = Check(
     __name__,
     __doc__,
@@ -185,7 +189,14 @@ CHECK = Check(
         Mark(
             r"(?i)\b(?:memory|ram)\b.{0,60}\b(?:grows|climbs|increas\w+|leak\w*)\b.{0,80}\b(?:epoch|worker)",
             also=(r"(?i)data ?loader|num_workers|\bworkers?\b",),
-            never=(r"(?i)\b(?:gpu|cuda|vram|loss)\b",),
+            never=(_DEVICE,),
+            weight=5,
+        ),
+        Mark(
+            r"(?i)\bmemory leak|\b(?:memory|ram)\b.{0,60}\b(?:grow\w*|increas\w+|climb\w*|leak\w*|decreas\w+)\b|"
+            r"\bincreas\w+ (?:of )?(?:cpu |ram |main )?(?:memory|ram)\b",
+            also=(r"(?i)\bdata ?loader",),
+            never=(_DEVICE, ERROR_LINE),
             weight=5,
         ),
     ),

@@ -36,7 +36,7 @@ from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.growth import GrowthFacts, MemoryTrend, forecast
 from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import FEEDING, IN_WORKER, LOADER, PIDS
+from stoker._tools.doctor.wording import FEEDING, IN_WORKER, LOADER, PIDS, told
 
 _MUCH = 0.5
 """Share of what can still be taken, beyond which it is worth a word that all of it fits."""
@@ -147,6 +147,8 @@ CHECK = Check(
             weight=24,
         ),
         Mark(r"std::bad_alloc", also=(r"is killed by signal: Abort",), weight=24),
+        told(r"killed\b(?! by signal)", weight=6),
+        told(r"(?:runs?|ran|running) out of (?:ram|cpu memory|main memory|system memory)\b"),
         Mark(r"Can't pickle <class 'MemoryError'>", also=(FEEDING,), weight=30),
         Mark(r"Caught (?:_ArrayMemoryError|MemoryError) in DataLoader worker process", weight=24),
     ),

@@ -43,6 +43,7 @@ from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.stream import StreamFacts
 from stoker._tools.doctor.facts.target import TargetFacts
+from stoker._tools.doctor.wording import ERROR_LINE
 
 _SHARE = 0.05
 """Of the items read: fewer may be records that the data really has twice."""
@@ -110,6 +111,13 @@ CHECK = Check(
     examine=examine,
     marks=(
         Mark(r"every worker reads the whole stream: the first \d+ batches of all", weight=30),
+        Mark(  # told in words
+            r"(?i)\b(?:data|samples?|examples?|keys?|batch(?:es)?)\b[^\n]{0,30}\b(?:repeat(?:s|ed)|duplicat\w+)\b|"
+            r"\bduplicated? (?:data|samples?|examples?|keys?|batch(?:es)?)\b",
+            also=(r"(?i)\bdata ?loader|num_?work",),
+            never=(r"could be inaccurate if each worker", ERROR_LINE),
+            weight=5,
+        ),
         Mark(
             r"if each worker is not configured independently to avoid having duplicate data", weight=3
         ),  # Lightning

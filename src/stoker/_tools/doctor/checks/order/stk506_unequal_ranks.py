@@ -75,6 +75,13 @@ CHECK = Check(
     __doc__,
     severity="high",
     examine=examine,
-    marks=(Mark(r"Detected at least one rank that exhausted inputs", weight=24),),
+    marks=(
+        Mark(r"Detected at least one rank that exhausted inputs", weight=24),
+        Mark(  # told in words
+            r"(?i)\b(?:un(?:even|equal)|different) (?:numbers? of (?:batches|samples)|"
+            r"(?:data|dataset|data ?loader|batch) (?:lengths?|sizes?)|lengths? of data)[^\n]{0,60}\b(?:ranks?|gpus?|processes)\b",
+            weight=5,
+        ),
+    ),
     rows=(51,),
 )

@@ -95,6 +95,11 @@ CHECK = Check(
     examine=examine,
     marks=(
         Mark(r"num_samples should be a positive integer value, but got num_samples=0", weight=22),
+        Mark(
+            r"[Ii]ndex -?\d+ (?:is )?out of (?:bounds|range) for (?:the )?dataset",
+            also=(IN_WORKER,),
+            weight=12,
+        ),
         Mark(r"IndexError: index \d+ is out of (?:bounds|range)", also=(IN_WORKER,), weight=4),
     ),
 )

@@ -53,7 +53,7 @@ from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.scan import ScanFacts, Unsendable
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import FEEDING, FRAME, LOADER, STARTING, by_a_loader
+from stoker._tools.doctor.wording import FEEDING, FRAME, LOADER, POOLS, STARTING, by_a_loader, told
 
 _SHOWN = 5
 
@@ -113,6 +113,10 @@ CHECK = Check(
         Mark(r"cannot be sent to a worker:", weight=30),
         *by_a_loader(
             r"(?:[Cc]annot|[Cc]an't|can not) (?:pickle|serialize) (?!local\b)'?[\w.]+'? objects?\b", weight=20
+        ),
+        told(r"pickl(?:e|ing) errors?|pickling problem"),
+        Mark(  # LMDB's, which datasets hold
+            r"(?:[Cc]annot|[Cc]an't) pickle '?Environment'? objects?\b", never=(POOLS,), weight=11
         ),
         Mark(r"[hH]5py objects cannot be pickled", also=(LOADER,), weight=20),
         Mark(r"cannot be pickled', '_\w*DataLoaderIter'", weight=20),

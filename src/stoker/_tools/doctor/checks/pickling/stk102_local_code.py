@@ -41,7 +41,7 @@ from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.scan import LocalCode, ScanFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import FEEDING, LOADER, POOLS, RANKS, by_a_loader
+from stoker._tools.doctor.wording import FEEDING, LOADER, POOLS, QUOTED_LOADER, RANKS, by_a_loader
 
 _SHOWN = 5
 _IMPORT = "from stoker import DataLoader"
@@ -90,7 +90,19 @@ CHECK = Check(
     examine=examine,
     marks=(
         Mark(_LOCAL, also=(LOADER,), never=(FEEDING,), weight=21),
+        Mark(
+            rf"{_LOCAL}|Can't pickle <(?:function|class) [^\n]{{1,200}}: attribute lookup [^\n]{{1,200}} failed",
+            also=(QUOTED_LOADER,),
+            never=(FEEDING, POOLS, r"serialization\.py|copy\.py|torch\.save"),
+            weight=12,
+        ),
         *by_a_loader(_LOCAL, never=(FEEDING,), weight=21),
+        Mark(  # its name tells that a loader has it
+            r"Can't (?:pickle|get) local object \W{1,2}[\w.<>]*"
+            r"(?i:collat|transform|dataset|data_?loader|sampler|worker_init|augment)",
+            never=(FEEDING, POOLS, r"serialization\.py|copy\.py|torch\.save"),
+            weight=13,
+        ),
         Mark(  # the child finds no module of that name
             r"reduction\.pickle\.load\(from_parent\)\n(?:(?!Traceback)[^\n]*\n){0,24}?(?:\w+\.)*(?:ModuleNotFound|Import)Error: ",
             never=(POOLS, RANKS),

@@ -52,7 +52,7 @@ from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.scan import Handle, ScanFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import FEEDING, FRAME, IN_WORKER, LOADER, OTHERS
+from stoker._tools.doctor.wording import ABOUT_LOADERS, FEEDING, FRAME, IN_WORKER, LOADER, OTHERS
 
 _SHARED = {
     "file": "workers share its one offset, so that a read in one of them moves it for all",
@@ -158,10 +158,10 @@ CHECK = Check(
         Mark(
             r"bad object header version number|[Ww]rong [Bb]-tree signature|bad symbol table node signature|"
             r"bad local heap signature",
-            never=(FRAME,),
+            never=(OTHERS,),
             weight=12,
         ),
-        Mark(r"Bad CRC-32 for file", also=(r"num_workers",), never=(FRAME,), weight=12),
+        Mark(r"(?i)\bbad CRC-32\b", also=(ABOUT_LOADERS,), never=(FRAME,), weight=12),
         Mark(_LMDB, also=(rf"{IN_WORKER}|{LOADER}",), weight=20),
         Mark(  # Python's own name for it, and no traceback that shows another program
             rf"lmdb\.\w+Error: [^\n]{{0,80}}(?:{_LMDB})",

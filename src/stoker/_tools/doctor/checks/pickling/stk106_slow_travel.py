@@ -105,6 +105,14 @@ CHECK = Check(
             also=(LOADER,),
             weight=20,
         ),
+        Mark(
+            r"cannot serialize a (?:bytes|string|unicode)(?: objects?)? larger than 4 ?GiB",
+            also=(
+                r"ForkingPickler\(file, protocol\)|popen_spawn_win32|multiprocessing[\\/]reduction\.py\", line \d+, in dump",
+            ),
+            never=(OTHERS, POOLS),
+            weight=14,
+        ),
         Mark(r"'i' format requires -2147483648 <= number <= 2147483647", also=(LOADER,), weight=18),
         Mark(
             r"OSError: \[Errno 22\] Invalid argument", also=(LOADER, r"reduction\.py|popen_spawn"), weight=16

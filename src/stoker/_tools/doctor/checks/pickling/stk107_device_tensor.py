@@ -37,7 +37,7 @@ from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.samples import SampleFacts
 from stoker._tools.doctor.facts.scan import OddTensor, ScanFacts
 from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
-from stoker._tools.doctor.wording import FEEDING, LOADER, STARTING
+from stoker._tools.doctor.wording import ABOUT_LOADERS, FEEDING, LOADER, POOLS, RANKS, STARTING
 
 _SHOWN = 3
 
@@ -117,7 +117,25 @@ CHECK = Check(
             never=(FEEDING,),
             weight=22,
         ),
+        Mark(  # the parent's words, and the child that was told nothing
+            r"refusing to serialize non-leaf tensor which requires_grad",
+            also=(r"spawn_main|reduction\.pickle\.load\(from_parent\)",),
+            never=(FEEDING, RANKS, POOLS),
+            weight=16,
+        ),
         Mark(r"storage\._share_cuda_\(\)", also=(LOADER, STARTING), never=(FEEDING,), weight=22),
+        Mark(  # Windows shares no memory of a device
+            r"StorageSharing\.cpp[^\n]{0,60}(?:801|operation not supported)|"
+            r"error \(?801\)?[^\n]{0,60}operation not supported[^\n]{0,120}StorageSharing\.cpp",
+            never=(FEEDING, RANKS, POOLS),
+            weight=20,
+        ),
+        Mark(
+            r"Cannot pickle CUDA storage",
+            also=(rf"{LOADER}|{ABOUT_LOADERS}",),
+            never=(FEEDING, RANKS, POOLS),
+            weight=20,
+        ),
         Mark(r"Attempted to send CUDA tensor received from another process", also=(LOADER,), weight=20),
         Mark(r"Producer process has been terminated before all shared CUDA tensors released", weight=4),
         Mark(

@@ -44,7 +44,19 @@ from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.sources.unguarded import uses
-from stoker._tools.doctor.wording import LOADER, OTHERS, POOLS, RANKS, STARTING, TRAINERS
+from stoker._tools.doctor.wording import (
+    ERROR_LINE,
+    FOREIGN,
+    FRAME,
+    LOADER,
+    NETWORK,
+    OTHERS,
+    POOLS,
+    RANKS,
+    STARTING,
+    TRAINERS,
+    WITH_WORKERS,
+)
 
 _GUARD = 'if __name__ == "__main__":'
 
@@ -77,6 +89,7 @@ def examine(target: TargetFacts) -> Iterator[Finding]:
     )
 
 
+_IDIOM = r"not using fork to start your child processes and you have forgotten to use the proper idiom in the main module"
 _EMPTY = r"EOFError: Ran out of input"
 _BROKEN = r"BrokenPipeError: \[(?:Errno 32|WinError (?:109|232))\]|^BrokenPipeError {2,40}Traceback"
 _OWN_POOL = r"ProcessPoolExecutor|in Pool\b|\bPool\("
@@ -87,6 +100,7 @@ _OTHER_CAUSE = (
     r"[Cc]an(?:'t|not) pickle",
     r"Can't get (?:local|attribute)",
     r"KeyError: '__getstate__'",
+    r"refusing to serialize non-leaf tensor",
 )
 """Of two processes that speak in turn, one tells the cause: then this is what became of it."""
 
@@ -117,12 +131,29 @@ CHECK = Check(
             weight=25,
         ),
         Mark(r"in _check_not_importing_main\b", also=(LOADER,), weight=20),  # the message was cut off
+        Mark(  # a child imports the script: what it said was cut off
+            r"runpy\.run_path\(main_path|_fixup_main_from_(?:path|name)\(",
+            never=(ERROR_LINE, POOLS, _OWN_POOL),
+            weight=8,
+        ),
+        Mark(r"\b_check_not_importing_main\b", never=(OTHERS, POOLS, _OWN_POOL), weight=13),
+        Mark(  # told in words
+            r"\[Errno 32\] Broken pipe",
+            also=(
+                WITH_WORKERS + r"|(?i:\bnum_workers\b[^\n]{0,40}(?:greater|larger|more|>))",
+                r"(?i)\bwin(?:dows|10|11)?\b",
+            ),
+            never=(FRAME, FOREIGN, NETWORK),
+            weight=8,
+        ),
         Mark(r"^ *freeze_support\(\)", also=(LOADER,), weight=14),
         Mark(  # the second half of the same message
-            r"not using fork to start your child processes and you have forgotten to use the proper idiom in the main module",
+            _IDIOM,
+            also=(LOADER,),
             never=(POOLS, _OWN_POOL),
             weight=14,
         ),
+        Mark(_IDIOM, never=(POOLS, _OWN_POOL, OTHERS), weight=14),
         Mark(
             _EMPTY,
             also=(_SPAWNED, rf"{LOADER}|{TRAINERS}|DataLoader"),

@@ -34,7 +34,7 @@ from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.process import ProcessFacts
 from stoker._tools.doctor.facts.scan import LocalCode, ScanFacts, Unsendable
 from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
-from stoker._tools.doctor.wording import LOADER
+from stoker._tools.doctor.wording import ABOUT_LOADERS, ERROR_LINE, HANGING, LOADER, TRAINERS
 
 _EDIT = 'multiprocessing_context="forkserver"'
 _HARMLESS = ("IPythonHistorySavingThread", "IOPub", "Heartbeat", "Control", "pydevd", "tqdm_monitor")
@@ -120,7 +120,7 @@ CHECK = Check(
         ),
         Mark(
             r"may have been in progress in another thread when fork\(\) was called",
-            also=(rf"{LOADER}|num_workers|objc\[",),
+            also=(rf"{LOADER}|{TRAINERS}|{ABOUT_LOADERS}|\btorch\b",),
             never=(_RUBY,),
             weight=22,
         ),
@@ -131,6 +131,16 @@ CHECK = Check(
             r"Unable to handle autograd's threading in combination with fork-based multiprocessing", weight=24
         ),
         Mark(r"This class is not fork-safe", also=(rf"{LOADER}|fsspec|s3fs|gcsfs",), weight=22),
+        Mark(  # told in words
+            rf"(?i)\b{HANGING}",
+            also=(
+                ABOUT_LOADERS,
+                r"(?i)\bfork",
+                r"(?i)\b(?:polars|s3fs|gcsfs|fsspec|pyarrow|grpc|zarr|lance|lancedb|pyav|tensorstore)\b",
+            ),
+            never=(ERROR_LINE, r"ProcessPoolExecutor|\bPool\("),
+            weight=7,
+        ),
         Mark(  # gdb: a thread of Python waits for a lock of a pool that stayed behind in the parent
             r"^#\d+ +(?:0x[0-9a-f]+ in )?(?:__lll_lock_wait\w*|__GI___pthread_mutex_lock|pthread_mutex_lock|futex_wait\w*|"
             r"do_futex_wait\w*|sem_wait\w*|__new_sem_wait\w*)\b",

@@ -32,7 +32,7 @@ from stoker._record.finding import Finding
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.samples import SampleFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import FEEDING, IN_WORKER, LOADER, OTHERS, POOLS
+from stoker._tools.doctor.wording import ABOUT_LOADERS, FEEDING, FRAME, IN_WORKER, LOADER, OTHERS, POOLS
 
 _ADVICE = "Return CPU tensors from the dataset, and move the batch in the training loop: batch.to(device, non_blocking=True)."
 _REFUSED = "in forked subprocess"
@@ -88,9 +88,15 @@ CHECK = Check(
             weight=22,
         ),
         Mark(
-            r"(?:CUDA error|cuda runtime error \(3\) ?): initialization error|CUDA_ERROR_NOT_INITIALIZED",
+            r"(?:CUDA error|cuda runtime error \(3\) ?|error=3 ?): initialization error|CUDA_ERROR_NOT_INITIALIZED",
             also=(IN_WORKER,),
             weight=26,
+        ),
+        Mark(r"CUDA error: initialization error", also=(ABOUT_LOADERS,), never=(FRAME,), weight=14),
+        Mark(  # a title
+            r"(?i)\bcuda (?:error: )?initiali[sz]ation error\b[^\n]{0,80}\bdata ?loader|"
+            r"\bdata ?loader\b[^\n]{0,80}\bcuda (?:error: )?initiali[sz]ation error\b",
+            weight=20,
         ),
         Mark(r"storage\._share_cuda_\(\)", also=(FEEDING,), weight=24),
         Mark(

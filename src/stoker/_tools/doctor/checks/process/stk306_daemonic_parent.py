@@ -31,7 +31,7 @@ from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.process import ProcessFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import FRAME, LOADER
+from stoker._tools.doctor.wording import ABOUT_TRAINING, FRAME, LOADER, POOLS, QUOTED_LOADER
 
 
 def examine(process: ProcessFacts, target: TargetFacts) -> Iterator[Finding]:
@@ -56,7 +56,18 @@ CHECK = Check(
     examine=examine,
     marks=(
         Mark(r"daemonic processes are not allowed to have children", also=(LOADER,), weight=28),
-        Mark(r"daemonic processes are not allowed to have children", never=(FRAME,), weight=20),
+        Mark(
+            r"daemonic processes are not allowed to have children",
+            also=(QUOTED_LOADER,),
+            never=(POOLS,),
+            weight=20,
+        ),
+        Mark(
+            r"daemonic processes are not allowed to have children",
+            also=(rf"\A[^\n]{{0,300}}daemonic[^\n]{{0,60}}\s*\Z|{ABOUT_TRAINING}",),
+            never=(FRAME, POOLS),
+            weight=20,
+        ),
     ),
     rows=(46,),
 )

@@ -76,6 +76,7 @@ CHECK = Check(
     examine=examine,
     marks=(
         Mark(r"Version mismatch: The cluster was started with", weight=24),
+        Mark(r"No module named 'ray\.\w+", also=(r"\bcluster\b|ray://",), weight=10),
         Mark(r"runs another version of Ray or Python than this process", weight=24),
     ),
 )

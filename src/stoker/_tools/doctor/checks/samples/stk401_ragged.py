@@ -39,7 +39,7 @@ from stoker._record.finding import Finding
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.samples import SampleFacts, collation
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import COLLATION, FRAME, LOADER
+from stoker._tools.doctor.wording import COLLATION, FRAME, LOADER, told
 
 
 def examine(samples: SampleFacts, target: TargetFacts | None = None) -> Iterator[Finding]:
@@ -70,9 +70,17 @@ CHECK = Check(
         Mark(r"stack expects each tensor to be equal size", never=(FRAME,), weight=20),
         Mark(r"Trying to resize storage that is not resizable", also=(rf"{COLLATION}|{LOADER}",), weight=26),
         Mark(r"Trying to resize storage that is not resizable", never=(FRAME,), weight=20),
-        Mark(r"Sizes of tensors must match except in dimension [01]", also=(COLLATION, LOADER), weight=24),
+        Mark(
+            r"Sizes of tensors must match except in dimension [01]|Tensors must have same number of dimensions",
+            also=(COLLATION, LOADER),
+            weight=24,
+        ),
         Mark(r"each element in list of batch should be of equal size", weight=26),
         Mark(r"can't use batches of different size with `?dispatch_batches=True", weight=24),  # Accelerate
+        told(
+            r"(?:different|varying|variable|unequal) (?:\w+ )?(?:sizes?|shapes?|dimensions?)\b[^\n]{0,60}"
+            r"\b(?:batch|collat\w+|stack\w*)"
+        ),
         Mark(r"inconsistent tensor sizes?", also=(COLLATION, LOADER), weight=24),
         Mark(
             r"all input arrays must have the same shape|setting an array element with a sequence|"

@@ -31,6 +31,7 @@ from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.samples import SampleFacts, SampleFailure, collation
 from stoker._tools.doctor.facts.target import TargetFacts
+from stoker._tools.doctor.wording import ABOUT_LOADERS, FRAME
 
 _SHOWN = 5
 
@@ -99,7 +100,29 @@ CHECK = Check(
     severity="high",
     examine=examine,
     marks=(
-        Mark(r"Caught \w+(?: \w+)? in DataLoader worker process \d+", weight=9),
+        Mark(r"\w+(?: \w+)? in DataLoader worker process \d+", weight=9),
+        Mark(  # its words were cut off
+            r"\bdata\.reraise\(\)|in _process_(?:data|next_batch)\b|^(?:-{1,}> ?\d+)? +return self\._process_(?:data|"
+            r"next_batch)\(",
+            weight=7,
+        ),
+        Mark(  # the loader's frames were cut off
+            r"File \"(?![^\"\n]{0,300}[\\/](?:h5py|torch|pandas)[\\/])[^\"\n]{0,300}[Dd]ata_?(?:[Ss]et|[Ll]oader)"
+            r"[^\"\n\\/]{0,60}\", line \d+, in (?:__getitems?__|get_item)\b",
+            weight=7,
+        ),
+        Mark(
+            r"cannot identify image file|image file is truncated|broken data stream when reading image",
+            also=(ABOUT_LOADERS,),
+            never=(FRAME,),
+            weight=7,
+        ),
+        Mark(  # told in words
+            r"(?<!def[ ])\b__getitem__\b",
+            also=(ABOUT_LOADERS, r"\b[A-Z]\w*Error\b"),
+            never=(FRAME,),
+            weight=6,
+        ),
         Mark(r"^\w*Error: Traceback \(most recent call last\):", also=(r"in _worker_loop",), weight=9),
         Mark(r"_utils[\\/]fetch\.py", also=(r"in (?:[\w.]+\.)?__getitems?__",), weight=7),
         Mark(r"Caught \w+(?: \w+)? in pin memory thread for device", weight=7),
