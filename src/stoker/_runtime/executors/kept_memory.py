@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import sys
-import threading
 import warnings
 import weakref
 import zlib
@@ -26,9 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from stoker._runtime.protocol.thread_context import SlotMemory
-from stoker._runtime.protocol.worker_spec import BatchOrder, WorkerSpec
-from stoker._runtime.worker.batch_maker import BatchMaker
+from stoker._runtime.executors.turn import Turn
 
 _LEARNED_BATCHES = 16
 _MOST_BYTES = 256 << 20
@@ -45,14 +42,16 @@ _use_count: Callable[[int], int] = getattr(torch._C, "_storage_Use_Count", lambd
 class KeptMemory:
     """Stands for the ``collate_fn`` of a loader in all of its worker threads.
 
-    Call it, then ``settle`` the batch, then ``release``, on one thread. Calls take turns at first, and for good once memory was
-    found that others hold.
+    Call it, then ``settle`` the batch, then leave the ``turn``, on one thread. Calls take turns at first, and for good once memory
+    was found that others hold. Without ``lasting``, ``settle`` is for the first batches only, unless it finds such memory.
     """
 
-    def __init__(self, collate_fn: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, collate_fn: Callable[[Any], Any], turn: Turn | None = None, *, lasting: bool = True
+    ) -> None:
         self._collate_fn = collate_fn
-        self._turn = threading.Lock()
-        self._holder: int | None = None
+        self._turn = turn or Turn()
+        self._lasting = lasting
         self._left = _LEARNED_BATCHES
         self._takes_turns = True
         self._foreign = False
@@ -60,8 +59,8 @@ class KeptMemory:
         self._held = False
         """Whether memory was found that others hold."""
         self._originals: list[torch.Tensor] = []
-        self._contents: dict[int, tuple[weakref.ref[Any], int]] = {}
-        """By id: a tensor or array that others hold, and a checksum of what was there."""
+        self._contents: dict[tuple[int, int], tuple[weakref.ref[Any], int]] = {}
+        """By id and address: the owner of memory that others hold, and a checksum of what was there."""
         self._warned = False
 
     @property
@@ -69,51 +68,52 @@ class KeptMemory:
         """Whether batches so far were in memory that others hold."""
         return self._held or self._foreign
 
+    @property
+    def settles(self) -> bool:
+        """Whether batches have to be settled."""
+        return self._lasting or self._left > 0 or self.found
+
     def __call__(self, samples: Any) -> Any:
         if self._takes_turns:
-            self._turn.acquire()
-            self._holder = threading.get_ident()
+            self._turn.take()
         return self._collate_fn(samples)
 
-    def awaited_by(self, thread: int | None, frame: FrameType) -> int | None:
-        """The thread in ``collate_fn`` that this one, whose innermost frame this is, waits for; None if it does not wait."""
-        holder = self._holder
-        return holder if frame.f_code is KeptMemory.__call__.__code__ and holder != thread else None
+    @staticmethod
+    def is_called_in(frame: FrameType | None) -> bool:
+        """Whether this is the frame of a call of ``collate_fn``, or of a wait for one."""
+        return frame is not None and frame.f_code is KeptMemory.__call__.__code__
 
     def release(self) -> None:
         """The batch was settled, or there is none: let the next thread collate. Idempotent."""
-        if self._holder == threading.get_ident():
-            self._holder = None
-            self._turn.release()
+        self._turn.leave()
 
-    def settle(self, box: list[Any]) -> None:
+    def copy_all(self, box: list[Any]) -> None:
+        """Replace by copies whatever someone else holds of the batch ``box[0]``, without learning from it: we hold samples."""
+        found = HeldMemory()
+        found.search(box, _DEPTH)
+        held = found.held()
+        box[0] = _replaced(box[0], _copied(found, held | found.foreign()), held, _DEPTH)
+
+    def settle(self, box: list[Any], *, warns: bool = True) -> None:
         """Replace by copies what others hold, or may hold, of the batch ``box[0]``. The list has the only reference to it."""
-        found = _HeldMemory()
+        self._warned = self._warned or not warns
+        found = HeldMemory()
         found.search(box, _DEPTH)
         held = found.held()
         self._held = self._held or bool(held)
         self._takes_turns = self._takes_turns or self._held
-        foreign = {
-            key for key, each in found.tensors.items() if not each.untyped_storage().resizable()
-        } - held
+        foreign = found.foreign() - held
         copied = held | foreign if self._left or self._foreign else held
         if self._left:
             self._learn([found.tensors[key] for key in foreign])
-        if not copied:
-            return
-        copies: dict[int, Any] = {}
-        storages: dict[int, list[int]] = {}
         for key in copied:
             each: Any = found.tensors.get(key)
             if each is not None:
-                self._compare(each if each._base is None else each._base, each)
-                storages.setdefault(each.untyped_storage()._cdata, []).append(key)
+                self._compare(each if each._base is None else each._base, each.data_ptr(), each)
             elif (each := found.arrays.get(key)) is not None:
-                self._compare(each if each.base is None else each.base, each)
-                copies[key] = each.copy()
-        for keys in storages.values():
-            copies.update(zip(keys, _copies([found.tensors[key] for key in keys]), strict=True))
-        box[0] = _replaced(box[0], copies, held, _DEPTH)
+                self._compare(each if each.base is None else each.base, each.ctypes.data, each)
+        if copied:
+            box[0] = _replaced(box[0], _copied(found, copied), held, _DEPTH)
 
     def _learn(self, foreign: list[torch.Tensor]) -> None:
         """Keep the memory of the first batches: an address that comes back nevertheless is a buffer."""
@@ -129,19 +129,20 @@ class KeptMemory:
         self._originals.clear()
         self._takes_turns = self._foreign or self._held
 
-    def _compare(self, owner: Any, part: Any) -> None:
+    def _compare(self, owner: Any, address: int, part: Any) -> None:
         """Warn when memory comes back with other contents. The owner is what the memory lives and dies with."""
         if self._warned:
             return
         content = zlib.crc32(_begin(part))
-        known = self._contents.get(id(owner))
+        key = id(owner), address
+        known = self._contents.get(key)
         if known is not None and known[0]() is owner:
             if known[1] != content:
                 self._contents.clear()
                 self._warn()
         elif known is not None or len(self._contents) < _MOST_OWNERS:
             with suppress(TypeError):  # nothing can refer to it weakly
-                self._contents[id(owner)] = weakref.ref(owner), content
+                self._contents[key] = weakref.ref(owner), content
 
     def _warn(self) -> None:
         if not self._warned:
@@ -153,23 +154,7 @@ class KeptMemory:
             )
 
 
-class OwnBatchMaker(BatchMaker):
-    """Makes batches in memory that nobody else holds. ``kept_memory`` stands for the ``collate_fn`` of the spec."""
-
-    def __init__(self, kept_memory: KeptMemory, spec: WorkerSpec, worker: int, **options: Any) -> None:
-        super().__init__(spec, worker, **options)
-        self._kept_memory = kept_memory
-
-    def _make(self, order: BatchOrder, slot: SlotMemory | None) -> Any:
-        try:
-            box = [super()._make(order, slot)]
-            self._kept_memory.settle(box)
-            return box[0]
-        finally:
-            self._kept_memory.release()
-
-
-class _HeldMemory:
+class HeldMemory:
     """The tensors, arrays and containers of one batch by their ids, and which of them others hold.
 
     Python counts all references to an object; those that come from inside the batch are counted here.
@@ -206,6 +191,10 @@ class _HeldMemory:
         self._inside.update(bases)  # torch holds the object of a tensor that has views
         found = {key for key, count in self._references.items() if count > self._inside[key]}
         return found | self._views() | self._parts()
+
+    def foreign(self) -> set[int]:
+        """Tensors in memory that torch did not allocate, so that nobody counts who holds it."""
+        return {key for key, each in self.tensors.items() if not each.untyped_storage().resizable()}
 
     def _views(self) -> set[int]:
         """Tensors whose memory something outside the batch can reach: a buffer of which they are parts."""
@@ -266,6 +255,20 @@ def _copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         torch.empty(0, dtype=each.dtype).set_(fresh, each.storage_offset(), each.shape, each.stride())
         for each in tensors
     ]
+
+
+def _copied(found: HeldMemory, keys: Iterable[int]) -> dict[int, Any]:
+    """Copies of these tensors and arrays, by the ids of the originals."""
+    copies: dict[int, Any] = {}
+    storages: dict[int, list[int]] = {}
+    for key in keys:
+        if key in found.tensors:
+            storages.setdefault(found.tensors[key].untyped_storage()._cdata, []).append(key)
+        elif key in found.arrays:
+            copies[key] = found.arrays[key].copy()
+    for some in storages.values():
+        copies.update(zip(some, _copies([found.tensors[key] for key in some]), strict=True))
+    return copies
 
 
 def _replaced(value: Any, copies: dict[int, Any], held: set[int], depth: int) -> Any:

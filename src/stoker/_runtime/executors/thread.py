@@ -26,7 +26,9 @@ from stoker._host.code_location import is_stoker
 from stoker._runtime.executors.base import HEAP, Arrival, IterationStart, WorkerActivity, WorkerMemory
 from stoker._runtime.executors.in_process import carry_out
 from stoker._runtime.executors.interrupt_guard import InterruptGuard
-from stoker._runtime.executors.kept_memory import KeptMemory, OwnBatchMaker
+from stoker._runtime.executors.kept_memory import KeptMemory
+from stoker._runtime.executors.kept_samples import KeptSamples, OwnBatchMaker
+from stoker._runtime.executors.turn import Turn
 from stoker._runtime.protocol.status_page import (
     COLLATING,
     EPOCH,
@@ -86,9 +88,12 @@ class ThreadExecutor:
     def __init__(self, spec: WorkerSpec, *, bound: bool) -> None:
         self.guard = InterruptGuard()
         collation.install()
+        self._turn = Turn()
+        self._kept_samples = KeptSamples(self._turn)
         self._kept_memory: KeptMemory | None = None
-        if spec.collate_fn not in (default_collate, default_convert):
-            self._kept_memory = KeptMemory(spec.collate_fn)
+        if spec.collate_fn is not default_collate:
+            lasting = spec.collate_fn is not default_convert
+            self._kept_memory = KeptMemory(spec.collate_fn, self._turn, lasting=lasting)
             spec = replace(spec, collate_fn=self._kept_memory)
         self._spec = spec
         self._bound = bound
@@ -191,11 +196,16 @@ class ThreadExecutor:
         frame = sys._current_frames().get(handle.ident or -1) if handle is not None else None
         if handle is None or frame is None:
             return ["(its thread has ended)"]
-        holder = None if self._kept_memory is None else self._kept_memory.awaited_by(handle.ident, frame)
+        holder = self._turn.awaited_by(handle.ident, frame)
         if holder is None:
             return _users_frames(frame)
         (other,) = [number for number, each in list(self._handles.items()) if each.ident == holder]
-        waits = f"(waits until worker thread {other} leaves collate_fn, which runs on one thread at a time)"
+        what = (
+            "leaves collate_fn, which"
+            if KeptMemory.is_called_in(frame.f_back)
+            else "has made its samples: this"
+        )
+        waits = f"(waits until worker thread {other} {what} runs on one thread at a time)"
         inside = sys._current_frames().get(holder)
         return [waits] if inside is None else [waits, *_users_frames(inside)]
 
@@ -266,12 +276,7 @@ class ThreadExecutor:
             resume = self._resumes.pop(worker, None)
             watch = StatusView(self._pages[worker], self._epoch)
             options: dict[str, Any] = {"shared": True, "keeps_state": True, "resume": resume, "watch": watch}
-            kept = self._kept_memory
-            maker = (
-                BatchMaker(spec, worker, **options)
-                if kept is None
-                else OwnBatchMaker(kept, spec, worker, **options)
-            )
+            maker = OwnBatchMaker(self._turn, self._kept_samples, self._kept_memory, spec, worker, **options)
             if spec.worker_init_fn is not None:
                 try:
                     spec.worker_init_fn(worker)
