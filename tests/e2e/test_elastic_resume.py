@@ -235,7 +235,7 @@ def test_a_sampler_inside_a_batch_sampler_inside_another(kind: str) -> None:
 
 def test_what_was_handed_over_out_of_order_belongs_to_its_rank() -> None:
     state = play([loader(40, 2, 0, in_order=False)], 3)[1][0]
-    early = {**state, "ahead": [4]}
+    early = {**state, "ahead": [4], "receipt": (None,)}
     same = loader(40, 2, 0)
     same.load_state_dict(early)
     assert epochs(same, 1) == [[*whole(40)[::2][12:16]]]

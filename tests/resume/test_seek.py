@@ -29,13 +29,13 @@ class Counting(Dataset[int]):
 
 
 def far_state(loader: Any, batches: int) -> dict[str, Any]:
-    """The state of a loader that has been so far: the counts are what changes on the way."""
+    """The state of a loader that has been so far: the counts are what changes on the way. It has no receipt of them."""
     state: dict[str, Any] = loader.state_dict()
     iterator = iter(loader)
     next(iterator)
     state = loader.state_dict()
     assert state["batches"] == 1
-    return {**state, "batches": batches, "samples": batches * loader.batch_size}
+    return {**state, "batches": batches, "samples": batches * loader.batch_size, "receipt": (None,)}
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

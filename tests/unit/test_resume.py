@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stoker._runtime.checkpoint.state_counts import vouched
 from stoker._runtime.checkpoint.state_format import (
     LoaderFacts,
     SavedState,
@@ -59,7 +60,11 @@ def test_nothing_of_a_dump_is_shared(saved: SavedState) -> None:
 
 @BOTH
 def test_a_state_without_one_of_its_entries_is_truncated(saved: SavedState) -> None:
-    for name in dump(saved).keys() - {"receipt"}:  # states of earlier versions have none
+    for name in dump(saved).keys() - {
+        "receipt",
+        "resized_at",
+        "not_in_receipt",
+    }:  # not in those of earlier versions
         state = dump(saved)
         del state[name]
         with pytest.raises(
@@ -249,6 +254,14 @@ def test_batches_out_of_order_belong_to_their_rank() -> None:
 @BOTH
 def test_it_has_no_key_that_accelerate_takes_for_torchdatas(saved: SavedState) -> None:
     assert not {"_sampler_iter_yielded", "_num_yielded", "_index_sampler_state"} & set(dump(saved))
+
+
+@pytest.mark.parametrize(("counted", "kept"), [("2 8", True), ("4 8", True), ("5 20", False), ("2 9", False)])
+def test_a_receipt_that_counts_too_much_is_left_out(counted: str, kept: bool) -> None:
+    """Without it the state is one that can be loaded."""
+    saved = vouched(replace(MAP, ahead=() if "2 " in counted else (3, 5), receipt=f"1 0/1 0 {counted} 0 0 0"))
+    assert (saved.receipt is not None) == kept
+    assert parse(dump(saved)) == saved
 
 
 def test_a_state_of_an_earlier_version_has_no_receipt() -> None:

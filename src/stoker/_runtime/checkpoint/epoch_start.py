@@ -182,6 +182,13 @@ class EpochStart:
             self._facts = facts_of(loader)
         return self._facts
 
+    def resized_at(self, batch_size: int | None) -> tuple[int, int] | None:
+        """The batches and samples of this epoch behind which batches have this size; None where it is not known."""
+        rest = self.rest_of
+        if rest is None:
+            return 0, 0
+        return rest.resized_at if rest.facts.batch_size == batch_size else (rest.batches, rest.samples)
+
     def generators(self) -> dict[str, Any]:
         """The generators' states at the start of the epoch, as texts."""
         if self._texts is None:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from stoker._receipt.loader_receipts import LoaderReceipts
-from stoker._runtime.checkpoint import rng_snapshot, sampler_position, state_format
+from stoker._runtime.checkpoint import rng_snapshot, sampler_position, state_counts, state_format
 from stoker._runtime.checkpoint.epoch_start import (
     EpochStart,
     facts_of,
@@ -202,6 +202,8 @@ class LoaderState:
             streams=streams,
             turn=0,
             receipt=self.receipts.state_text(None),
+            resized_at=(0, 0),
+            not_in_receipt=0,
         )
 
 
@@ -209,8 +211,9 @@ def _under_way(loader: Any, epoch_start: EpochStart, progress: Progress, receipt
     """In the middle of an epoch."""
     batches, samples = progress.batches, progress.samples
     sampler_state, sampler_at = epoch_start.source.state(batches, samples, progress.snapshot)
-    return SavedState(
-        facts=epoch_start.facts(loader),
+    facts = epoch_start.facts(loader)
+    saved = SavedState(
+        facts=facts,
         base_seed=epoch_start.base_seed,
         pipe_seed=epoch_start.pipe_seed,
         batches=batches,
@@ -225,7 +228,9 @@ def _under_way(loader: Any, epoch_start: EpochStart, progress: Progress, receipt
         streams=progress.streams,
         turn=progress.turn,
         receipt=receipt,
+        resized_at=epoch_start.resized_at(facts.batch_size),
     )
+    return state_counts.vouched(saved)
 
 
 def _draws(loader: Any) -> list[str]:

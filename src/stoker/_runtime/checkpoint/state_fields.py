@@ -81,6 +81,12 @@ def every(read: Reader) -> Reader:
     return each
 
 
+def pair(value: Any) -> tuple[int, int]:
+    """Two counts."""
+    first, second = every(count)(value)
+    return first, second
+
+
 def mapping(value: Any) -> dict[Any, Any]:
     """A dict, whatever is in it."""
     if not isinstance(value, dict):
@@ -133,9 +139,11 @@ STATE: dict[str, tuple[Reader, str]] = {
     "streams": (maybe(every(mapping)), "a list of streams or None"),
     "turn": (count, "a count"),
     "receipt": (boxed(maybe(text)), "a tuple of one text or None"),
+    "resized_at": (boxed(maybe(pair)), "a tuple of one pair of counts or None"),
+    "not_in_receipt": (maybe(count), "a count or None"),
 }
-BOXED = ("generators", "sampler_state", "dataset_state", "receipt")
-OPTIONAL = ("receipt",)
+BOXED = ("generators", "sampler_state", "dataset_state", "receipt", "resized_at")
+OPTIONAL = ("receipt", "resized_at", "not_in_receipt")
 """Entries that states of earlier versions do not have."""
 STREAM: dict[str, tuple[Reader, str]] = {
     "pulled": (count, "a count"),

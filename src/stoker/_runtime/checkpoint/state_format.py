@@ -13,7 +13,7 @@ import reprlib
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from stoker._runtime.checkpoint import state_fields
+from stoker._runtime.checkpoint import state_counts, state_fields
 
 VERSION = 1
 _MARK = "stoker"
@@ -76,6 +76,13 @@ class SavedState:
     turn: int
     receipt: str | None = None
     """What was handed over so far, for receipts of the rest. None in states of earlier versions."""
+    resized_at: tuple[int, int] | None = None
+    """The batches and samples behind which all batches have this size; (0, 0) unless an epoch went on in another size.
+
+    None where it is not known.
+    """
+    not_in_receipt: int | None = None
+    """How many batches the receipt does not count, such as those that an earlier state had ``ahead``; None where not known."""
 
 
 _FACTS = tuple(each.name for each in fields(LoaderFacts))
@@ -173,8 +180,8 @@ def _contradiction(saved: SavedState) -> str:
     if (saved.streams is not None) != (saved.facts.kind == "iterable"):
         return "'streams' belong to iterable datasets, and to no others"
     if saved.streams is not None:
-        return _stream_contradiction(saved, saved.streams)
-    return _count_contradiction(saved)
+        return _stream_contradiction(saved, saved.streams) or state_counts.contradiction(saved)
+    return state_counts.contradiction(saved)
 
 
 def _stream_contradiction(saved: SavedState, streams: tuple[StreamState, ...]) -> str:
@@ -190,28 +197,6 @@ def _stream_contradiction(saved: SavedState, streams: tuple[StreamState, ...]) -
         return f"'turn' is {saved.turn}, and it has {len(streams)} 'streams'"
     if saved.ahead:
         return "'ahead' belongs to map-style datasets, and its dataset is iterable-style"
-    return ""
-
-
-def _count_contradiction(saved: SavedState) -> str:
-    """Compare batches, samples and the length of the epoch, where all batches have samples.
-
-    Nothing is said of the size of batches: an epoch may have gone on in batches of another size. An elastic sampler that was
-    resumed counts its samples anew.
-    """
-    batches, samples, facts = saved.batches, saved.samples, saved.facts
-    if facts.batch_size is None or facts.elastic or saved.sampler_state is not None:
-        return ""
-    if batches > samples or (samples and not batches):
-        return f"{batches} 'batches' cannot have {samples} 'samples'"
-    length = facts.sampler_length
-    if length is None or not all(name.startswith("torch.utils.data.") for name in facts.sampler):
-        return ""  # what a sampler of the user's says of its length may be wrong
-    if samples + len(saved.ahead) > length or max(saved.ahead, default=0) >= max(length, 1):
-        return (
-            f"{samples} 'samples' and {len(saved.ahead)} batches 'ahead' were handed over, the last with number "
-            f"{max((batches - 1, *saved.ahead))}, of the {length} that its sampler had"
-        )
     return ""
 
 
