@@ -197,3 +197,17 @@ def test_the_document_is_json() -> None:
     assert (whole["format"], whole["version"]) == ("stoker-top", 1)
     assert whole["skipped"] == ["process 1: Permission denied"]
     assert whole["loaders"][0]["cause"] == "io"
+
+
+def test_two_loaders_of_one_line_are_told_apart_as_a_report_does() -> None:
+    """Both were called `loader: __main__.Jpegs`."""
+    told = [
+        summary(name="loader", dataset="__main__.Jpegs", site="train.py:49", options={"sampler": sampler})
+        for sampler in ("RandomSampler", "SequentialSampler")
+    ]
+    train, valid = live(at(AT, *(seen(each) for each in told)))
+    assert (train.name, valid.name) == ("loader of Jpegs, shuffled", "loader of Jpegs, in order")
+    assert "loader of Jpegs, shuffled (train.py:49), process" in board(train)[0].text
+    (alone,) = live(at(AT, seen(told[0])))
+    assert alone.name == "loader"
+    assert "loader of Jpegs (train.py:49), process" in board(alone)[0].text

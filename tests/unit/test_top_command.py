@@ -84,7 +84,7 @@ def test_one_look_in_words_and_in_json(stage: Stage) -> None:
     stage.loaders = [seen(40), seen(41)]
     result = stage.run("--once")
     assert result.exit_code == 0
-    assert "train.py (40)  of 40: Images, process  epoch 1  step 100" in result.output
+    assert "train.py (40)  of 40 (train.py:31), process  epoch 1  step 100" in result.output
     assert (
         "waiting for 2.0 s: worker 1 is on index 41 of batch 1 (fetch), which it began 3.0 s ago"
         in result.output
@@ -136,7 +136,7 @@ def test_it_ends_with_the_process_that_was_asked_for(stage: Stage, monkeypatch: 
     monkeypatch.setattr(os.path, "exists", lambda path: next(there) if path == f"/proc/{me}" else True)
     result = stage.run("--pid", str(me))
     assert result.exit_code == 0
-    assert result.output.count("train.py") == 2
+    assert result.output.count("train.py (") == 2
 
 
 def test_many_workers_fit_the_screen() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,6 +56,7 @@ def command(
     Exit code: 0, 1 when an act failed, 2 when an option is wrong or a file cannot be written, 130 after Ctrl-C.
     """
     from stoker._tools.demo import runner
+    from stoker._tools.render.terminal import width_of
 
     acts = runner.known()
     unknown = [each for each in only if each not in acts]
@@ -62,7 +64,8 @@ def command(
     if listed:
         for name, act in acts.items():
             asked = "  (only with --only)" if name in runner.ASKED_FOR else ""
-            click.echo(f"{name:8}  {act.SECONDS[0]:3.0f} s  {act.SECONDS[1]:3.0f} s  {act.TITLE}{asked}")
+            line = f"{name:8}  {act.SECONDS[0]:3.0f} s  {act.SECONDS[1]:3.0f} s  {act.TITLE}{asked}"
+            click.echo("\n".join(textwrap.wrap(line, width_of(sys.stdout), subsequent_indent=" " * 24)))
         return
     page = _place(output, force)
     require_new(kept, force)

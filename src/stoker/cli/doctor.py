@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -296,6 +297,7 @@ def _test_device(device: str, batches: int, form: str, output: Path | None, fail
 
     from stoker._record.finding import SEVERITIES
     from stoker._tools.doctor.device_test.device_test import examine_device
+    from stoker._tools.doctor.forms import device as device_form
     from stoker.errors import DeviceError
 
     try:
@@ -304,33 +306,25 @@ def _test_device(device: str, batches: int, form: str, output: Path | None, fail
     except DeviceError as error:
         refuse("doctor", error)
     if form == "json":
-        found = [
-            {"code": each.code, "severity": each.severity, "evidence": each.evidence, "advice": each.advice}
-            for each in report.findings
-        ]
-        text = json.dumps({"device": report.device, "table": dict(report.rows), "findings": found}, indent=2)
+        deliver("doctor", json.dumps(device_form.as_json(report), indent=2), output)
+    elif output is not None:
+        deliver("doctor", device_form.render(report), output)
     else:
-        wide = max(len(name) for name, _ in report.rows)
-        lines = [
-            f"The way to {report.device}",
-            *(f"  {name:{wide}}  {value}" for name, value in report.rows),
-            "",
-        ]
-        lines += [
-            f"{each.code} ({each.severity}): {each.evidence}\n  {each.advice}" for each in report.findings
-        ]
-        text = "\n".join([*lines, *([] if report.findings else ["Nothing to find fault with."])])
-    deliver("doctor", text, output)
+        device_form.show(report)
     bad = any(SEVERITIES.index(each.severity) >= SEVERITIES.index(fail_on) for each in report.findings)
     return _FOUND if bad and fail_on != "none" else 0
 
 
 def _list(select: list[str], ignore: list[str]) -> None:
     from stoker._tools.doctor.catalogue import selected
+    from stoker._tools.render.terminal import WIDEST, width_of
 
+    width = width_of(sys.stdout)
     for check in selected(select, ignore):
         kind = "before and after" if check.examine and check.marks else "before" if check.examine else "after"
-        click.echo(f"{check.code}  {check.severity:8}  {kind:16}  {check.title}")
+        line = f"{check.code}  {check.severity:8}  {kind:16}  {check.title}"
+        for each in [line] if width == WIDEST else textwrap.wrap(line, width, subsequent_indent=" " * 8):
+            click.echo(each)
 
 
 @contextmanager

@@ -36,14 +36,14 @@ def command(as_json: bool, ask_torch: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts, indent=2, ensure_ascii=False))
         return
-    from stoker._tools.render.terminal import encodable
+    from stoker._tools.render.terminal import encodable, width_of
 
-    for line in lines(facts):
+    for line in lines(facts, min(_WIDTH, width_of(sys.stdout))):
         click.echo(encodable(line, sys.stdout))
 
 
-def lines(facts: dict[str, Any]) -> list[str]:
-    """The facts as people read them, in 80 columns. Pure."""
+def lines(facts: dict[str, Any], width: int = _WIDTH) -> list[str]:
+    """The facts as people read them. Pure."""
     python, system, machine = facts["python"], facts["system"], facts["machine"]
     packages = dict(facts["packages"])
     found = {
@@ -77,7 +77,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
         "packages": [", ".join(f"{name}{_TIE}{version or '(missing)'}" for name, version in packages.items())],
         "variables": [f"{name}={value}" for name, value in facts["environment"].items()] or ["none that matter"],
     }  # fmt: skip
-    return [line for label, each in found.items() for line in _laid_out(label, each)]
+    return [line for label, each in found.items() for line in _laid_out(label, each, width)]
 
 
 def _torch(told: dict[str, Any] | None) -> list[str]:
@@ -93,11 +93,11 @@ def _torch(told: dict[str, Any] | None) -> list[str]:
     return [f"{built}; {devices}", f"{told['threads']} threads, shares tensors by {told['sharing_strategy']}"]
 
 
-def _laid_out(label: str, told: list[str]) -> list[str]:
+def _laid_out(label: str, told: list[str], width: int) -> list[str]:
     """Behind the label's margin, broken at the width; what continues a line is set in."""
     broken = []
     for each in told:
-        broken += textwrap.wrap(each, _WIDTH - _MARGIN, subsequent_indent="  ", break_on_hyphens=False)
+        broken += textwrap.wrap(each, width - _MARGIN, subsequent_indent="  ", break_on_hyphens=False)
     return [
         f"{label if number == 0 else '':{_MARGIN}}{line.replace(_TIE, ' ')}"
         for number, line in enumerate(broken)

@@ -103,7 +103,7 @@ def _show_verdicts(words: tuple[str, ...], *, as_json: bool) -> None:
             json.dumps({"format": "stoker-codes", "version": 1, "codes": told}, indent=2, ensure_ascii=False)
         )
         return
-    width = explain_screen.width_of_terminal() if sys.stdout.isatty() else 100
+    width = explain_screen.width_of_terminal()
     for number, each in enumerate(codes):
         _say("" if number else None)
         pages = [(code, check.title) for code in REMEDIES[each][1] if (check := check_of(code)) is not None]
@@ -147,9 +147,7 @@ def _show(found: Explanation, *, as_json: bool) -> None:
         click.echo(json.dumps(found.as_dict(), indent=2, ensure_ascii=False))
         return
     terminal = sys.stdout.isatty()
-    for line in explain_screen.plain(
-        found, explain_screen.width_of_terminal() if terminal else 100
-    ).splitlines():
+    for line in explain_screen.plain(found, explain_screen.width_of_terminal()).splitlines():
         _say(line, bold=10 if terminal and line[:10].strip() else 0)
 
 
@@ -174,12 +172,12 @@ def _show_pages(checks: list[Check], *, as_json: bool) -> None:
             json.dumps({"format": "stoker-codes", "version": 1, "codes": told}, indent=2, ensure_ascii=False)
         )
         return
-    width = explain_screen.width_of_terminal() if sys.stdout.isatty() else 100
+    width = explain_screen.width_of_terminal()
     for number, check in enumerate(checks):
         _say("" if number else None)
         _say(explain_screen.page(check, width))
         found = here(check)
-        _say(f"Here      {explain_screen.bare(found)}" if found else None)
+        _say(explain_screen.here_lines(found, width) if found else None)
 
 
 def _list(*, as_json: bool) -> None:
@@ -198,9 +196,7 @@ def _list(*, as_json: bool) -> None:
         return
     rows = [(check.code, check.name, check.title) for check in catalogue()]
     rows += [("verdict", code, title) for code, title in CODES.items()]
-    for line in explain_screen.listed(
-        rows, explain_screen.width_of_terminal() if sys.stdout.isatty() else 100
-    ):
+    for line in explain_screen.listed(rows, explain_screen.width_of_terminal()):
         _say(line)
 
 

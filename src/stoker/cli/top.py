@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import click
 
-from stoker._tools.top.lines import TopLine, board, folded
+from stoker._tools.render.terminal import NARROWEST, known_width
+from stoker._tools.top.lines import TopLine, board, broken, folded
 from stoker._tools.top.live import LoaderLive, document, live
 from stoker._tools.top.processes import ProcessScan, belongs, scan
 
@@ -89,8 +90,7 @@ def _once(as_json: bool, pid: int | None, verbose: bool) -> None:
     if as_json:
         click.echo(json.dumps(_document(moment), indent=2))
     else:
-        for line in _lines(moment, verbose, None if verbose else _ONCE_WORKERS):
-            click.echo(line.text)
+        _put(_lines(moment, verbose, None if verbose else _ONCE_WORKERS))
     if not moment.loaders:
         raise SystemExit(1)
 
@@ -99,8 +99,15 @@ def _print(interval_s: float, pid: int | None, verbose: bool) -> None:
     """Lines for a file or a pipe."""
     for moment in _moments(interval_s, pid):
         click.echo(time.strftime("%H:%M:%S"))
-        for line in _lines(moment, verbose, None if verbose else _PLAIN_WORKERS):
-            click.echo(line.text)
+        _put(_lines(moment, verbose, None if verbose else _PLAIN_WORKERS))
+
+
+def _put(lines: list[TopLine]) -> None:
+    """Broken at the width of a terminal; for a file or a pipe as they are."""
+    width = known_width(sys.stdout)
+    for line in lines:
+        for each in [line] if width is None else broken(line, max(width, NARROWEST)):
+            click.echo(each.text)
 
 
 def _watch(interval_s: float, pid: int | None, verbose: bool) -> None:

@@ -149,6 +149,7 @@ def _forecast(target: str, arguments: dict[str, Any], options: dict[str, Any], a
     """Print what remote CPUs would deliver. Exit code 1 when no batch could be made."""
     import json
 
+    from stoker._tools.render.terminal import width_of
     from stoker._tools.tune import remote
 
     with refusals("tune", RecordError, ValueError), progress("Tuning") as tell:
@@ -160,9 +161,8 @@ def _forecast(target: str, arguments: dict[str, Any], options: dict[str, Any], a
             budget_s=options["budget"],
             progress=tell,
         )
-    deliver(
-        "tune", json.dumps(found.to_json(), indent=2) if as_json else "\n".join(remote.lines(found)), None
-    )
+    shown = "\n".join(remote.lines(found, width_of(sys.stdout)))
+    deliver("tune", json.dumps(found.to_json(), indent=2) if as_json else shown, None)
     return _FAILED if found.failure else 0
 
 

@@ -19,7 +19,7 @@ from stoker._tools.doctor.diagnosis import Diagnosis
 from stoker._tools.doctor.explain import explain_log
 from stoker._tools.doctor.facts.host import machine
 from stoker._tools.doctor.forms import data
-from stoker._tools.doctor.forms.code_lines import fitted
+from stoker._tools.render.code_lines import fitted
 from stoker._tools.doctor.forms.explanation import listed, page, plain
 from stoker._tools.doctor.reading import logs
 from stoker._tools.render.json_form import finding_form

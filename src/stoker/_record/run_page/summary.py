@@ -84,6 +84,7 @@ class Summary(TypedDict):
     executor: str
     dataset: str
     site: str | None
+    sampler: str
     rank: int
     world_size: int
     workers: int
@@ -169,6 +170,7 @@ def summary_of(
         executor=loader.executor,
         dataset=loader.dataset[:_TEXT],
         site=None if loader.site is None else loader.site[-_TEXT:],
+        sampler=str(loader.options["sampler"].value)[:_TEXT] if "sampler" in loader.options else "",
         rank=rank,
         world_size=world_size,
         workers=workers,

@@ -11,14 +11,13 @@ from stoker._tools.demo.gains import DISTURBED
 from stoker._tools.render import terminal
 from stoker._tools.render.terminal import Line
 
-_NARROWEST = 60
 _WIDEST = 80
 _FAILED = "red"
 
 
 def show(record: dict[str, Any], closing: Sequence[str], file: TextIO | None = None) -> None:
     """To a file, standard output by default. ``closing``: what else is to be said, such as where the report is."""
-    terminal.show(lambda width: lines(record, closing, width), file, narrowest=_NARROWEST)
+    terminal.show(lambda width: lines(record, closing, width), file)
 
 
 def lines(record: dict[str, Any], closing: Sequence[str], width: int) -> list[Line]:

@@ -14,6 +14,7 @@ from stoker._record.readings import machine
 from stoker._record.schema import LoaderRecord, Run, RunRecord
 from stoker._tools.profile import left_to_torch
 from stoker._tools.profile.supervisor import ScriptExit
+from stoker._tools.render import loader_names
 from stoker.errors import RecordError
 
 
@@ -86,29 +87,14 @@ def _one(found: Sequence[RunRecord]) -> RunRecord:
 
 
 def _tell_apart(loaders: Sequence[LoaderRecord]) -> None:
-    """Loaders that nobody named, of one dataset class and line: a helper function made them. Their order tells them apart,
-    or else a number."""
-    groups: dict[tuple[str, str, str | None], list[LoaderRecord]] = {}
-    for each in loaders:
-        groups.setdefault((each.name, each.dataset, each.site), []).append(each)
-    for (name, dataset, _), group in groups.items():
-        if len(group) < 2:
-            continue
-        plain, _, rank = name.partition(", rank ")
-        if plain == "loader":
-            plain = f"loader of {dataset.removeprefix('__main__.')}"
-        orders = [_order(each) for each in group]
-        for number, (each, order) in enumerate(zip(group, orders, strict=True), 1):
-            told = order if orders.count(order) == 1 else f"number {number}"
-            each.name = f"{plain}, {told}" + (f", rank {rank}" if rank else "")
+    named = [loader_names.NamedLoader(each.name, each.dataset, each.site, _sampler(each)) for each in loaders]
+    for each, name in zip(loaders, loader_names.distinct(named), strict=True):
+        each.name = name
 
 
-def _order(loader: LoaderRecord) -> str:
+def _sampler(loader: LoaderRecord) -> str:
     option = loader.options.get("sampler")
-    sampler = str(option.value) if option is not None else ""
-    return {"RandomSampler": "shuffled", "SequentialSampler": "in order"}.get(
-        sampler, sampler or "no sampler"
-    )
+    return "" if option is None else str(option.value)
 
 
 def _empty(outcome: ScriptExit) -> RunRecord:

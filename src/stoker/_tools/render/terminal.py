@@ -10,29 +10,32 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TextIO
 
 from stoker._host.secrets import cleaned, masked
+from stoker._tools.render import code_lines
 
-WIDEST = 100
+NARROWEST, WIDEST = 60, 100
+"""Columns. A narrower terminal breaks lines by itself."""
 MARGIN = 10
 MOST_LINES = 24
 """Of one screen."""
 COLOURS = {"none": "green", "low": "default", "moderate": "yellow", "high": "red"}
 """Of what is said, by how bad it is."""
-_NARROWEST = 80
 _ASCII = str.maketrans({"→": "->", "−": "-", "×": "x", "…": "...", "·": ".", "–": "-", "µ": "u"})
 
 
 class Line(NamedTuple):
-    """What is shown, how dispensable it is (rank 0 stays), and a style of rich's for all behind the margin."""
+    """What is shown, how dispensable it is (rank 0 stays), and a style of rich's for all behind the margin.
+
+    A ``whole`` line is not broken, whatever its length: it is to be copied.
+    """
 
     text: str
     rank: int = 0
     style: str = ""
+    whole: bool = False
 
 
-def show(
-    lines_for: Callable[[int], list[Line]], file: TextIO | None = None, *, narrowest: int = _NARROWEST
-) -> None:
-    """Write lines, made for a width, to a file, standard output by default. ``narrowest``: a width that there always is.
+def show(lines_for: Callable[[int], list[Line]], file: TextIO | None = None) -> None:
+    """Write lines, made for a width, to a file, standard output by default.
 
     Coloured when that is a terminal and NO_COLOR is not set, plain otherwise; in ASCII where the encoding has nothing better.
     """
@@ -40,7 +43,7 @@ def show(
     if file is None:  # a process without a standard output
         return
     terminal = file.isatty()
-    lines = lines_for(width_of(file, narrowest))
+    lines = lines_for(width_of(file))
     if not terminal:
         for line in lines:
             file.write(encodable(line.text, file) + "\n")
@@ -83,8 +86,8 @@ def indented(lines: list[Line], width: int) -> list[Line]:
         hang = own + ("   " if line.text.lstrip()[:2] in ("1 ", "2 ", "3 ") else "")
         broken = textwrap.wrap(
             line.text.strip(), width - MARGIN, initial_indent=own, subsequent_indent=hang,
-            replace_whitespace=False, drop_whitespace=True,
-        ) if len(line.text) > width - MARGIN else [line.text]  # fmt: skip
+            replace_whitespace=False, drop_whitespace=True, break_on_hyphens=False,
+        ) if len(line.text) > width - MARGIN and not line.whole else [line.text]  # fmt: skip
         found += [line._replace(text=" " * MARGIN + each) for each in broken]
     return found
 
@@ -119,17 +122,29 @@ def columns(
     return lines
 
 
-def commands(pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """What to type next and what it does, a line each."""
+def commands(pairs: Sequence[tuple[str, str]], room: int) -> list[Line]:
+    """What to type next and what it does: a line each, or below each other where that needs more than ``room``."""
     wide = max((len(command) for command, _ in pairs), default=0)
-    return [f"{command:{wide}}   {what}" for command, what in pairs]
+    if all(wide + 3 + len(what) <= room for _, what in pairs):
+        return [Line(f"{command:{wide}}   {what}") for command, what in pairs]
+    return [line for command, what in pairs for line in (Line(command, whole=True), Line(f"  {what}"))]
 
 
-def width_of(file: TextIO | None, narrowest: int) -> int:
-    """Columns for what is written to a file: a terminal's own within limits, the widest for any other."""
-    terminal = file is not None and file.isatty()
-    columns = shutil.get_terminal_size((WIDEST, MOST_LINES)).columns if terminal else WIDEST
-    return max(narrowest, min(WIDEST, columns))
+def code(text: str, room: int, *, rank: int = 0, language: str = "python") -> list[Line]:
+    """Code to copy: broken where it may be, and not at the width."""
+    return [Line(each, rank, whole=True) for each in code_lines.fitted(text, room, language)]
+
+
+def width_of(file: TextIO | None) -> int:
+    """Columns for what is written to a file: a terminal's own, or those of COLUMNS, within limits; the widest for any other."""
+    return max(NARROWEST, min(WIDEST, known_width(file) or WIDEST))
+
+
+def known_width(file: TextIO | None) -> int | None:
+    """Columns of a terminal, or of COLUMNS; None for a file or a pipe, where lines may have any length."""
+    if (file is not None and file.isatty()) or os.environ.get("COLUMNS", "").isdecimal():
+        return shutil.get_terminal_size((WIDEST, MOST_LINES)).columns
+    return None
 
 
 def encodable(text: str, file: TextIO) -> str:

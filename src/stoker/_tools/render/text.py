@@ -10,9 +10,8 @@ from typing import TextIO
 
 from stoker._host.secrets import cleaned
 from stoker._tools.render.section import Chart, Code, Part, Prose, Remark, Report, SideBySide, Table
-from stoker._tools.render.terminal import WIDEST, width_of
+from stoker._tools.render.terminal import NARROWEST, WIDEST, width_of
 
-NARROWEST = 60
 _NARROWEST_COLUMN = 12
 _MOST_ROWS, _MOST_LISTED = 40, 10
 """Of a table: what is longer is for other forms."""
@@ -20,7 +19,7 @@ _MOST_ROWS, _MOST_LISTED = 40, 10
 
 def width(file: TextIO | None) -> int:
     """What a terminal has, within limits; the widest for what is none."""
-    return width_of(file, NARROWEST)
+    return width_of(file)
 
 
 def render(report: Report, width: int = WIDEST) -> str:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from stoker._record.finding import counted, cut, size
 from stoker._record.run_page.summary import CacheSums
+from stoker._tools.render.loader_names import title
 from stoker._tools.top.live import LoaderLive, WorkerLive
 
 CAUSES = {
@@ -55,7 +56,12 @@ def _board(loader: LoaderLive, most_workers: int | None) -> list[TopLine]:
 
 def folded(line: TopLine, width: int) -> list[TopLine]:
     """A line that is wider than the screen, in several; those about workers are cut off there instead."""
-    if len(line.text) <= width or line.kind in ("head", "worker"):
+    return [line] if line.kind in ("head", "worker") else broken(line, width)
+
+
+def broken(line: TopLine, width: int) -> list[TopLine]:
+    """A line that is wider than that, in several."""
+    if len(line.text) <= width:
         return [line]
     return [TopLine(line.kind, text) for text in textwrap.wrap(line.text, width, subsequent_indent="    ")]
 
@@ -116,7 +122,7 @@ def _head(loader: LoaderLive) -> str:
     if loader.world_size > 1:
         words.append(f"rank {loader.rank} of {loader.world_size}")
     if loader.name is not None:
-        words.append(f"{loader.name}: {loader.dataset}, {loader.executor}")
+        words.append(f"{title(str(loader.name), str(loader.dataset), loader.site)}, {loader.executor}")
     if loader.engine == "torch":
         words.append("torch's loader")
     if not loader.recorded:

@@ -14,6 +14,7 @@ from typing import Any
 
 from stoker._record.causes.thresholds import NOT_DATA
 from stoker._record.run_page.summary import RECENT_NS, Blamed, CacheSums, LastEvent, SlowSample, Summary, Sums
+from stoker._tools.render.loader_names import NamedLoader, distinct
 from stoker._tools.top.processes import LoaderSeen, PoolSeen, ProcessScan, WorkerSeen
 from stoker.arguments import executor_kind
 
@@ -58,6 +59,7 @@ class LoaderLive:
     engine: str | None = None
     executor: str | None = None
     site: str | None = None
+    sampler: str | None = None
     rank: int = 0
     world_size: int = 1
     waiting_s: float | None = None
@@ -101,7 +103,20 @@ def live(now: ProcessScan, before: ProcessScan | None = None) -> list[LoaderLive
     """All loaders of a scan; shares of workers need one before it."""
     known = {seen.key: seen for seen in before.loaders} if before is not None else {}
     span_ns = now.at_ns - before.at_ns if before is not None else 0
-    return [_loader(seen, known.get(seen.key), now.at_ns, span_ns) for seen in now.loaders]
+    found = [_loader(seen, known.get(seen.key), now.at_ns, span_ns) for seen in now.loaders]
+    _tell_apart(found)
+    return found
+
+
+def _tell_apart(loaders: list[LoaderLive]) -> None:
+    """By the names that a report gives them."""
+    named = [each for each in loaders if each.name is not None]
+    keys = [
+        NamedLoader(str(each.name), str(each.dataset), str(each.site), str(each.sampler or ""), each.pid)
+        for each in named  # of pages that other processes wrote
+    ]
+    for each, name in zip(named, distinct(keys), strict=True):
+        each.name = name
 
 
 def document(loaders: list[LoaderLive], skipped: tuple[str, ...], *, at_unix_s: float) -> dict[str, Any]:
@@ -147,7 +162,7 @@ def _loader(seen: LoaderSeen, before: LoaderSeen | None, at_ns: int, span_ns: in
 
 def _describe(told: LoaderLive, summary: Summary, at_ns: int) -> None:
     for name in (
-        "name", "dataset", "engine", "executor", "site", "rank", "world_size", "window", "depth", "undelivered_bytes",
+        "name", "dataset", "engine", "executor", "site", "sampler", "rank", "world_size", "window", "depth", "undelivered_bytes",
         "epochs", "blame", "restarts", "stalls", "bad_samples", "slowest", "event",
     ):  # fmt: skip
         setattr(told, name, summary.get(name, getattr(told, name)))

@@ -6,12 +6,15 @@ CPUs, the network, or the training process is the limit.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from stoker._host.secrets import masked
 from stoker._record.finding import duration, size
 from stoker._runtime.simulation.work import Work
+from stoker._tools.render.terminal import WIDEST
 from stoker._tools.tune import demand as demands
 from stoker._tools.tune.search import Search
 from stoker._tools.tune.session import TuneSession
@@ -66,7 +69,12 @@ class RemoteForecast:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for ``--json``."""
-        return {**asdict(self), "enough": None if self.enough is None else self.enough.cpus}
+        return {
+            "format": "stoker-remote-forecast",
+            "version": 1,
+            **asdict(self),
+            "enough": None if self.enough is None else self.enough.cpus,
+        }
 
 
 def forecast(
@@ -141,8 +149,12 @@ def tune_remote(
     )
 
 
-def lines(found: RemoteForecast) -> list[str]:
+def lines(found: RemoteForecast, width: int = WIDEST) -> list[str]:
     """The forecast for a terminal."""
+    return [part for line in _lines(found) for part in textwrap.wrap(masked(line), width) or [""]]
+
+
+def _lines(found: RemoteForecast) -> list[str]:
     if found.failure:
         return [f"{found.target}: no forecast: {found.failure}"]
     told = [

@@ -6,7 +6,7 @@ import re
 from typing import Any, TextIO
 
 from stoker._host.code_location import is_library
-from stoker._record.finding import counted, duration
+from stoker._record.finding import counted, cut, duration
 from stoker._tools.doctor.bisection.bisect import Bisection
 from stoker._tools.doctor.bisection.procedure import BisectionTrial
 from stoker._tools.doctor.catalogue import check_of
@@ -18,6 +18,10 @@ from stoker._tools.render.terminal import COLOURS, MARGIN, WIDEST, Line, section
 _VERSION = 1
 _STACK_LINES = 8
 _LIBRARY_LINES = 2
+_CODE = "    "
+"""What code stands behind among paragraphs."""
+_LEAST_OUTCOME = 24
+"""Columns of an outcome beside its setting; with fewer it stands below."""
 _FRAME = re.compile(r'File "(.+)", line')
 _ERROR = re.compile(
     r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Stalled|Iteration)\b.*", re.MULTILINE
@@ -89,8 +93,15 @@ def _lines(found: Bisection, width: int) -> list[Line]:
     check = check_of(found.code or "")
     if check is not None:
         lines += section("Known as", [Line(f"{check.code}  {check.title}")], width)
-        lines += section("Fix", [Line(each) for each in paragraphs(found.advice)], width)
-    return lines + section("Next", [Line(_next(found))], width)
+        lines += section("Fix", _fix(found.advice, width - MARGIN), width)
+    return lines + section("Next", [Line(_next(found), whole=True)], width)
+
+
+def _fix(advice: str, room: int) -> list[Line]:
+    lines = []
+    for each in paragraphs(advice):
+        lines += terminal.code(each, room) if each.startswith(_CODE) else [Line(each)]
+    return lines
 
 
 def paragraphs(text: str) -> list[str]:
@@ -101,7 +112,7 @@ def paragraphs(text: str) -> list[str]:
         if line.lstrip().startswith("```"):
             inside, joined = not inside, False
         elif inside:
-            found.append(f"    {line}".rstrip())
+            found.append(f"{_CODE}{line}".rstrip())
         elif not line.strip():
             joined = False
         elif joined:
@@ -120,9 +131,14 @@ def _table(found: Bisection, width: int) -> list[Line]:
     for row in rows:
         text = "  ".join(cell.ljust(wide) for cell, wide in zip(row, widths, strict=False))
         room = width - MARGIN - len(text) - 2
-        outcome = row[4] if len(row[4]) <= room else row[4][: max(room - 1, 10)] + "…"
-        lines.append(Line(f"{text}  {outcome}".rstrip()))
-    return section("Trials", lines, max(width, max(len(each.text) for each in lines) + MARGIN))
+        if room < _LEAST_OUTCOME:
+            lines.append(Line(text.rstrip()))
+            lines += (
+                [Line(f"{_CODE}{cut(row[4], width - MARGIN - len(_CODE))}")] if row is not rows[0] else []
+            )
+        else:
+            lines.append(Line(f"{text}  {cut(row[4], room)}".rstrip()))
+    return section("Trials", lines, width)
 
 
 def _row(number: int, trial: BisectionTrial, found: Bisection) -> tuple[str, str, str, str, str]:

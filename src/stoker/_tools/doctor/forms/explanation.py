@@ -11,11 +11,10 @@ from stoker._host.secrets import cleaned
 from stoker._record.finding import cut
 from stoker._tools.doctor.check import SECTIONS, Check
 from stoker._tools.doctor.explain import Explanation, page_of
-from stoker._tools.doctor.forms.code_lines import fitted
+from stoker._tools.render.code_lines import fitted
 from stoker._tools.render.markdown import code, escaped
 from stoker._tools.render.terminal import MOST_LINES, WIDEST, width_of
 
-_NARROWEST = 60
 _MARGIN = 10
 _SHOWN_CLUES = {
     "frame": "in your code",
@@ -54,7 +53,7 @@ def plain(found: Explanation, width: int = WIDEST) -> str:
 
 def width_of_terminal() -> int:
     """How wide answers may be on this terminal."""
-    return width_of(sys.stdout, _NARROWEST)
+    return width_of(sys.stdout)
 
 
 def _sections(found: Explanation) -> list[tuple[str, list[str]]]:
@@ -206,6 +205,11 @@ def page(check: Check, width: int = WIDEST) -> str:
     if check.examine is not None:
         lines.append(f"Check it  stoker doctor TARGET --select {check.code}")
     return "\n".join(lines)
+
+
+def here_lines(text: str, width: int = WIDEST) -> str:
+    """What is below a page: the cause on this machine."""
+    return "\n".join(_laid_out([("Here", [bare(text)])], width))
 
 
 def verdict_page(

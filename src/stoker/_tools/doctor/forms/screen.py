@@ -75,7 +75,7 @@ def _lines(diagnosis: Diagnosis, width: int, verbose: bool, target: str | None) 
         lines += _in_brief(finding, width)
     lines.append(Line(""))
     lines += section("Passed", _rest(diagnosis, verbose), width)
-    return lines + section("Next", _next(diagnosis, target, verbose), width)
+    return lines + section("Next", _next(diagnosis, target, verbose, width - MARGIN), width)
 
 
 def _in_full(finding: Finding, width: int) -> list[Line]:
@@ -141,7 +141,7 @@ def _reasons(skipped: tuple[Skip, ...]) -> dict[str, list[str]]:
     }
 
 
-def _next(diagnosis: Diagnosis, target: str | None, verbose: bool) -> list[Line]:
+def _next(diagnosis: Diagnosis, target: str | None, verbose: bool, room: int) -> list[Line]:
     commands = []
     if diagnosis.findings:
         commands.append((f"stoker explain {diagnosis.findings[0].code}", "its page: why, example, fix"))
@@ -156,7 +156,7 @@ def _next(diagnosis: Diagnosis, target: str | None, verbose: bool) -> list[Line]
     if len(_reasons(diagnosis.skipped)) > _MOST_REASONS and not verbose:
         again = f"stoker doctor {target} --verbose" if target else "stoker doctor --verbose"
         commands.append((again, "why checks were skipped"))
-    return [Line(each) for each in terminal.commands(commands)]
+    return terminal.commands(commands, room)
 
 
 def _word(finding: Finding) -> str:

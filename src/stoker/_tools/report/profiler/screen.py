@@ -9,14 +9,14 @@ from stoker._host.secrets import masked_values
 from stoker._tools.render import terminal
 from stoker._tools.render.terminal import COLOURS, WIDEST, Line, fitted, indented, section
 from stoker._tools.report.profiler.verdict import TraceVerdict
-from stoker._tools.report.verdict.screen import NARROWEST, cost_lines, next_lines
+from stoker._tools.report.verdict.screen import cost_lines, next_lines
 
 _VERSION = 1
 
 
 def show(verdict: TraceVerdict, file: TextIO | None = None) -> None:
     """Write it to a file, standard output by default."""
-    terminal.show(lambda width: _lines(verdict, width), file, narrowest=NARROWEST)
+    terminal.show(lambda width: _lines(verdict, width), file)
 
 
 def render(verdict: TraceVerdict, width: int = WIDEST) -> str:

@@ -63,7 +63,7 @@ REMEDIES: dict[str, tuple[str, tuple[str, ...]]] = {
         ("STK705",),
     ),
     "slow-reads": ("Read larger pieces, from a nearer disk, or hold no lock while reading.", ("STK707",)),
-    "use-threads": ('Set executor="thread".', ()),
+    "use-threads": ("Let stoker tune find out whether threads leave the batches as they are.", ()),
     "use-processes": ('Set executor="process".', ()),
     "memory-bandwidth": ("Use fewer workers or smaller samples: uint8 in place of float32.", ("STK710",)),
     "cpu-quota": ("Give the container more CPUs, or lower num_workers.", ("STK204", "STK702")),
@@ -114,3 +114,4 @@ class VerdictFinding(finding.Finding):
     def __post_init__(self) -> None:
         if self.code not in CODES:
             raise ValueError(f"no such finding: {self.code!r}")
+        finding.Finding.__post_init__(self)

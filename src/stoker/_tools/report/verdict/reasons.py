@@ -5,6 +5,7 @@ from __future__ import annotations
 from stoker._record.causes.causes import Causes
 from stoker._record.finding import capitalised, counted, duration
 from stoker._record.schema import CacheUse, LoaderRecord, Machine
+from stoker._tools.render import loader_names
 from stoker._tools.report.verdict.forecast import pace
 from stoker._tools.report.verdict.table import RECORDING, cause_of, percents
 
@@ -41,16 +42,12 @@ _ABOUT = {
     "head_of_line": ("slow_worker", "slow_samples"),
 }
 """By cause: the measured quantities that speak for it, the weightiest first."""
-_MOST_NAME = 40
 _MOST_EVIDENCE = 6
 
 
 def title(loader: LoaderRecord) -> str:
     """The loader as one would point at it."""
-    name = loader.name if len(loader.name) <= _MOST_NAME else loader.name[: _MOST_NAME - 1] + "…"
-    if name == "loader":  # nobody named it
-        name = f"loader of {loader.dataset.removeprefix('__main__.')[:_MOST_NAME]}"
-    return f"{name} ({loader.site})" if loader.site else name
+    return loader_names.title(loader.name, loader.dataset, loader.site)
 
 
 def sentence(loader: LoaderRecord, causes: Causes) -> str:

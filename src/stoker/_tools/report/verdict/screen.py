@@ -20,13 +20,11 @@ _VERSION = 1
 _MOST_OTHERS = 4
 _MOST_FINDINGS = 3
 _MOST_REASON = 100
-NARROWEST = 60
-"""Columns: on a narrower terminal lines are broken by it."""
 
 
 def show(verdict: Verdict, file: TextIO | None = None) -> None:
     """Write it to a file, standard output by default: with colours when that is a terminal, plain otherwise."""
-    terminal.show(lambda width: _lines(verdict, width), file, narrowest=NARROWEST)
+    terminal.show(lambda width: _lines(verdict, width), file)
 
 
 def render(verdict: Verdict, width: int = WIDEST) -> str:

@@ -12,7 +12,7 @@ from stoker._record.schema import RunRecord
 from stoker._runtime.simulation import predictions
 from stoker._runtime.simulation.predictions import SimulationCase
 from stoker._tools.render import terminal
-from stoker._tools.render.terminal import Line, section
+from stoker._tools.render.terminal import MARGIN, Line, section
 from stoker._tools.report.what_if.recorded_work import MOST_WINDOW, RecordedWork, recall
 from stoker.arguments import DEFAULT_EXECUTOR
 from stoker.errors import RecordError
@@ -25,6 +25,8 @@ _MOST_LOADERS = 4
 _KEYS = "workers, prefetch, window, cpus, step, threads, burst, order"
 _CHANGE = re.compile(r"([+\-*/x×])?\s*(\d+(?:\.\d+)?)\s*(ms|s|us|µs)?")
 _MOST = 10_000
+_COLUMNS = (range(8), (0, 1, 5, 6, 7), (0, 5, 6, 7), (0, 6, 7))
+"""Columns of the table, as many as there is room for."""
 _UNITS_NS = {"s": 1e9, "ms": 1e6, "us": 1e3, "µs": 1e3, None: 1e6}
 
 
@@ -167,13 +169,14 @@ def lines(answered: dict[str, Any], width: int) -> list[Line]:
     """A table for each loader, the one that waits most first."""
     found: list[Line] = []
     for loader in answered["loaders"][:_MOST_LOADERS]:
-        found += section("What if", [Line(each) for each in _table(loader)], width)
+        found += section("What if", [Line(each) for each in _table(loader, width - MARGIN)], width)
         found += section("Note", [Line(each) for each in _notes(loader)], width)
     left = len(answered["loaders"]) - _MOST_LOADERS
     return found + ([Line(f"… and {left} loaders more: --json has them all.")] if left > 0 else [])
 
 
-def _table(loader: dict[str, Any]) -> list[str]:
+def _table(loader: dict[str, Any], room: int) -> list[str]:
+    """Where there is no room for all columns, the settings go, which the names say too, and then the interval."""
     measured, now = loader["measured"], loader["replayed"]
     head = [loader["name"], "workers", "window", "CPUs", "step", "interval", "stall", "against now"]
     body = [
@@ -189,7 +192,11 @@ def _table(loader: dict[str, Any]) -> list[str]:
         change = case["interval_ns"] / now["interval_ns"] - 1 if now["interval_ns"] else 0.0
         told = "" if case is now else f"{change:+.0%}" if abs(change) >= 0.005 else "same"
         body.append([case["name"], *_cells(case), told])
-    return terminal.columns([head, *body], 0)
+    for kept in _COLUMNS:
+        lines = terminal.columns([[row[place] for place in kept] for row in (head, *body)], room)
+        if max(map(len, lines)) <= room:
+            break
+    return lines
 
 
 def _cells(case: dict[str, Any]) -> list[str]:

@@ -41,7 +41,11 @@ def _lines(found: Comparison, width: int) -> list[Line]:
     lines += section("Read with", _context(found), width)
     tuned = found.tuned
     if tuned is not None and not tuned.point.failure:
-        lines += section("Next", [Line(call(tuned.setting, found.batch_size, kept=found.kept))], width)
+        lines += section(
+            "Next",
+            terminal.code(call(tuned.setting, found.batch_size, kept=found.kept), width - MARGIN),
+            width,
+        )
     notes = [Line(each, place and 2 + place) for place, each in enumerate(found.warnings)]
     return fitted(lines + section("Note", notes, width))
 
@@ -51,7 +55,7 @@ def _table(found: Comparison, width: int) -> list[Line]:
     if not found.lanes:
         return []
     rows = [_HEADS, *(_row(each, width) for each in found.lanes)]
-    lines = [Line(each) for each in terminal.columns(rows, width - MARGIN, left=2, fewest=4)]
+    lines = [Line(each) for each in terminal.columns(rows, width - MARGIN, left=2, fewest=3)]
     failed = [each for each in found.lanes if each.point.failure]
     return lines + [Line(f"Failed: {each.name}: {each.point.failure}", 2) for each in failed]
 

@@ -33,9 +33,10 @@ def _lines(tuning: Tuning, width: int, target: str | None) -> list[Line]:
     lines += section("Verdict", verdict, width)
     lines += section("Why", [Line(each, place and 2 + place) for place, each in enumerate(tuning.why)], width)
     lines += section("Evidence", _evidence(tuning, width), width)
-    lines += section("Next", _next(tuning, target), width)
+    lines += section("Next", _next(tuning, target, width - MARGIN), width)
     cache = words.cache_lines(tuning)
-    lines += section("Cache", [Line(each, place and 3) for place, each in enumerate(cache)], width)
+    told = [Line(each) for each in cache[:1]] + terminal.code("".join(cache[1:]), width - MARGIN, rank=3)
+    lines += section("Cache", told if cache else [], width)
     lines += section(
         "Note", [Line(each, place and 2 + place) for place, each in enumerate(tuning.warnings)], width
     )
@@ -55,7 +56,7 @@ def _table(tuning: Tuning, width: int) -> list[Line]:
     rows = [words.HEADS, *(words.row(each, tuning, longest) for each in points)]
     if all(each.predicted_ns is None for each in points):
         rows = [row[:-1] for row in rows]
-    lines = [Line(each) for each in terminal.columns(rows, width - MARGIN, fewest=3)]
+    lines = [Line(each) for each in terminal.columns(rows, width - MARGIN, fewest=2)]
     failed = [each for each in points if each.failure]
     return lines + [Line(f"Failed: {words.setting_name(each.setting)}: {each.failure}", 3) for each in failed]
 
@@ -78,11 +79,13 @@ def _measured(tuning: Tuning) -> list[Line]:
     return lines
 
 
-def _next(tuning: Tuning, target: str | None) -> list[Line]:
-    lines = [Line(each) for each in typed(tuning)]
+def _next(tuning: Tuning, target: str | None, room: int) -> list[Line]:
+    lines = []
+    for each in _edits(tuning):
+        lines += terminal.code(str(each), room) if each.kind == "shown" else [Line(str(each))]
     if not lines and tuning.changed:  # the loader chooses by itself
-        taken = 'Nothing to type: num_workers="auto" begins with this from the next run on.'
-        lines.append(Line(taken if tuning.profile else call(tuning.recommended, tuning.batch_size)))
+        taken = [Line('Nothing to type: num_workers="auto" begins with this from the next run on.')]
+        lines += taken if tuning.profile else terminal.code(call(tuning.recommended, tuning.batch_size), room)
     elif not lines:
         lines.append(Line("Nothing to change." if not tuning.failure else "Nothing was changed."))
     commands = []
@@ -95,13 +98,17 @@ def _next(tuning: Tuning, target: str | None) -> list[Line]:
         plain = tuning.recommended.kind.processes and tuning.recommended.threads == 1
         what = "in the call takes this up from the next run on"
         commands.append(('num_workers="auto"', what if plain else f"{what}, but without threads"))
-    return lines + [Line(each, 6 + place) for place, each in enumerate(terminal.commands(commands))]
+    told = terminal.commands(commands, room)
+    return lines + [each._replace(rank=6 + place) for place, each in enumerate(told)]
 
 
 def typed(tuning: Tuning) -> list[str]:
     """The edits, a line each."""
-    found: tuple[Edit, ...] = tuning.edits or ((tuning.edit,) if tuning.edit is not None else ())
-    return [str(each) for each in found]
+    return [str(each) for each in _edits(tuning)]
+
+
+def _edits(tuning: Tuning) -> tuple[Edit, ...]:
+    return tuning.edits or ((tuning.edit,) if tuning.edit is not None else ())
 
 
 def _colour(tuning: Tuning) -> str:
