@@ -118,7 +118,7 @@ def test_an_owner_in_a_container_is_known_by_its_own_pid(proc: Proc) -> None:
     proc.process(5010, inner=10)
     proc.process(5011, inner=11, parent=5010)
     proc.hold(5010, proc.run_page(10))
-    file = proc.status_page(10, {0: {"PID": 11}})
+    file = proc.status_page(10, {0: {"PID": 11, "SINCE_NS": 1}})
     proc.hold(5010, file)
     proc.hold(5011, file)
     found = proc.scan().loaders
@@ -161,6 +161,13 @@ def test_workers_are_read_as_they_say(proc: Proc) -> None:
     assert (first.part, first.row, first.meter) == (1, 5, None)
     assert (second.worker, second.phase, second.row) == (2, "collate", None)
     assert (third.worker, third.phase) == (3, "idle")
+
+
+def test_a_lone_worker_is_shown_from_its_first_task_on(proc: Proc) -> None:
+    """Before that it may be an actor of Ray's whose loader has another worker in its place."""
+    proc.process(10)
+    proc.hold(10, proc.status_page(10, {0: {"PID": 11}}))
+    assert proc.scan().loaders == ()
 
 
 def test_many_workers_are_all_found(proc: Proc) -> None:
@@ -235,7 +242,7 @@ def test_a_loader_belongs_to_its_process_those_above_it_and_its_workers(proc: Pr
     proc.process(8)
     proc.process(9, parent=8)
     proc.process(10, parent=9)
-    proc.hold(10, proc.status_page(10, {0: {"PID": 77}}))
+    proc.hold(10, proc.status_page(10, {0: {"PID": 77, "SINCE_NS": 1}}))
     [loader] = proc.scan().loaders
     kin = [pid for pid in (7, 8, 9, 10, 11, 77) if belongs(pid, loader, str(proc.folder))]
     assert kin == [8, 9, 10, 77]

@@ -316,8 +316,9 @@ def _joined(
     for key, pool in pools:
         if pool.run_inode in runs:
             continue
-        # A worker without a first task may be that of an actor for which something near still stands in.
-        if any(worker.since_ns and (worker.worker, worker.pid) not in known for worker in pool.workers):
+        unknown = [worker for worker in pool.workers if (worker.worker, worker.pid) not in known]
+        # A lone worker without a first task may be that of an actor for which something near still stands in.
+        if (len(pool.workers) > 1 and unknown) or any(worker.since_ns for worker in unknown):
             runs[-key[1]] = LoaderSeen(key, pool.owner_pid, _command(pool.owner_pid, proc), None)
             of_run[-key[1]].append(pool)
     for inode, seen in sorted(runs.items(), key=lambda item: (item[1].pid, item[1].key)):
