@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from stoker._runtime.executors.base import wakes
 from stoker.testing.bench import Bench, Gate, GatedNumbers, NumberStream
 from stoker.testing.leaks import GRACE_S, leak_guard
 
@@ -246,6 +247,18 @@ class ExecutorConformance:
                 assert not handle.is_alive()
                 del handle
             handles.clear()
+
+    def test_wake_ends_waits(self) -> None:
+        with self.bench() as bench:
+            if not wakes(bench.executor):
+                return
+            bench.batches(bench.submit([1]))
+            bench.submit([bench.gate.path])
+            bench.executor.wake()
+            for _ in range(3):
+                while bench.executor.wait(None):  # what a worker says when it starts
+                    bench.executor.guard.release()
+                bench.executor.guard.release()
 
     def test_close_without_a_worker_ever_started(self) -> None:
         with self.bench(spawn=False) as bench:

@@ -20,7 +20,8 @@ from stoker._runtime.plan import ranks
 from stoker._runtime.plan.cpu_draws import drawn_on_cpu
 from stoker._runtime.plan.planner import Planner
 from stoker._runtime.pool.loader_stats import LoaderStats
-from stoker._runtime.pool.pool import Pool, PoolPlan
+from stoker._runtime.pool.pool import Pool
+from stoker._runtime.pool.pool_plan import PoolPlan
 from stoker._runtime.protocol.worker_spec import WorkerSpec
 from stoker._runtime.scheduler.policy import DEEPEN_LIMIT, Policy
 from stoker._runtime.worker import collation

@@ -171,6 +171,14 @@ class LeavesBehind(Protocol):
         ...
 
 
+class Wakes(Protocol):
+    """An executor whose ``wait`` another thread can end."""
+
+    def wake(self) -> None:
+        """Let ``wait`` return, now and from now on, even without arrivals. Any thread; ``close`` comes later."""
+        ...
+
+
 class StartsMany(Protocol):
     """An executor that starts the workers of a pool together, faster than one by one."""
 
@@ -195,6 +203,11 @@ def counts_cache_use(executor: Executor) -> TypeGuard[CountsCacheUse]:
 def leaves_behind(executor: Executor) -> TypeGuard[LeavesBehind]:
     """Whether it is a ``LeavesBehind``. A check against a protocol would take longer than a batch."""
     return hasattr(executor, "hang_up")
+
+
+def wakes(executor: Executor) -> TypeGuard[Wakes]:
+    """Whether it is a ``Wakes``."""
+    return hasattr(executor, "wake")
 
 
 def starts_many(executor: Executor) -> TypeGuard[StartsMany]:

@@ -99,7 +99,7 @@ class ThreadExecutor:
         self._bound = bound
         self._shared: SimpleQueue[tuple[Task, int] | None] = SimpleQueue()
         self._own: dict[int, SimpleQueue[tuple[Task, int] | None]] = {}
-        self._arrivals: SimpleQueue[Arrival] = SimpleQueue()
+        self._arrivals: SimpleQueue[Arrival | None] = SimpleQueue()
         self._handles: dict[int, ThreadHandle] = {}
         self._start = IterationStart(0, 0)
         self._epoch = [0] * WORDS
@@ -109,13 +109,18 @@ class ThreadExecutor:
         self._last_counts = cache_counts(())
         self._arrived: list[Arrival] = []
         """Taken from the queue, and not yet returned. An interrupt loses none of them."""
-        self._closed = self._counted = self._gone = False
+        self._closed = self._counted = self._gone = self._woken = False
         # Last: if the constructor fails before, nobody closes it.
         self._status = _page() if spec.metered else None
 
     @property
     def workers(self) -> Sequence[Any]:
         return [self._handles[worker] for worker in sorted(self._handles)]
+
+    @property
+    def refills_samples(self) -> bool:
+        """Whether ``__getitem__`` was found to return memory that it fills again. Asked by ``stoker tune``."""
+        return self._kept_samples.found
 
     def begin(self, start: IterationStart) -> None:
         self._start = start
@@ -150,7 +155,7 @@ class ThreadExecutor:
         arrived, queue = self._arrived, self._arrivals
         # One call takes and keeps: an interrupt between the two would lose an arrival, and the loop would wait for it.
         with suppress(Empty):
-            if not arrived and timeout_s != 0:
+            if not arrived and timeout_s != 0 and not self._woken:
                 arrived.extend(islice(iter(partial(queue.get, timeout=timeout_s), None), 1))
             arrived.extend(iter(queue.get_nowait, None))
         if not arrived:
@@ -161,6 +166,10 @@ class ThreadExecutor:
             if type(event) is m.WorkerLost:  # its thread is about to end
                 self._handles.pop(event.worker).join()
         return found
+
+    def wake(self) -> None:
+        self._woken = True
+        self._arrivals.put(None)
 
     def withdraw(self) -> list[Arrival]:
         back: list[Arrival] = []

@@ -7,8 +7,8 @@ program. A pipe tells: the child holds the only write end, so the parent reads e
 from __future__ import annotations
 
 import atexit
+import logging
 import os
-from contextlib import suppress
 from typing import Protocol
 
 from stoker._record.live_objects import LiveObjects
@@ -32,8 +32,10 @@ class Closable(Protocol):
     def inherited(self) -> None: ...
 
 
+_log = logging.getLogger("stoker")
 _open: LiveObjects[Closable] = LiveObjects()
 _launching = 0
+_exits = False
 _pipe: tuple[int, int] | None = None
 
 
@@ -70,10 +72,21 @@ class launching:
         self._delay.__exit__()
 
 
+def interpreter_exits() -> bool:
+    """Whether the pools of this process are closed because it ends."""
+    return _exits
+
+
 def _close_all() -> None:
+    global _exits
+    _exits = True
     for pool in _open.all():
-        with suppress(KeyboardInterrupt):  # a second Ctrl-C: the workers were killed at once
+        try:
             pool.close()
+        except KeyboardInterrupt:  # a second Ctrl-C: the workers were killed at once
+            pass
+        except Exception:  # the other pools still have workers; the system frees what this one holds
+            _log.debug("a pool could not be closed at exit", exc_info=True)
 
 
 def _before() -> None:

@@ -6,17 +6,15 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from stoker._pickling.spec_pickle import SpecPickle
 from stoker._record.attribution import Attribution
 from stoker._runtime.checkpoint.progress import Progress
 from stoker._runtime.dataset_sync.sender import RevisionSender
 from stoker._runtime.dataset_sync.snapshot import Snapshot
 from stoker._runtime.device.stager import FencedSources
 from stoker._runtime.executors import registry
-from stoker._runtime.executors.base import Arrival, IterationStart, leaves_behind, starts_many
+from stoker._runtime.executors.base import Arrival, IterationStart, leaves_behind, starts_many, wakes
 from stoker._runtime.executors.interrupt_delay import InterruptDelay
 from stoker._runtime.pool import lifecycle
 from stoker._runtime.pool.batch_opener import BatchOpener
@@ -25,37 +23,20 @@ from stoker._runtime.pool.forked_children import ForkedChildren
 from stoker._runtime.pool.loader_stats import LoaderStats
 from stoker._runtime.pool.memory_budget import MemoryBudget
 from stoker._runtime.pool.outside_compile import outside_compile
+from stoker._runtime.pool.pool_plan import PoolPlan
 from stoker._runtime.protocol import parent_descriptors
-from stoker._runtime.protocol.worker_spec import WorkerSpec
 from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.policy import idle_keep_bytes
 from stoker._runtime.scheduler.scheduler import Scheduler
 from stoker._runtime.scheduler.slots import SlotTable
 from stoker._runtime.transport.arena import Arena
-from stoker.arguments import ExecutorKind
 from stoker.errors import LoaderClosed
 
 _TRIM_AT = 32
 """If this many leases end at once, free memory is given back, and not only at the end of the iteration."""
 
-
-@dataclass(frozen=True, slots=True)
-class PoolPlan:
-    """How to build a pool. ``context`` is a multiprocessing context, for processes only; ``packed_spec`` is the pickled spec.
-
-    ``workers`` is their number at first. With ``grows`` there may be more later.
-    """
-
-    spec: WorkerSpec
-    kind: ExecutorKind
-    workers: int
-    bound: bool
-    context: Any = None
-    budget_bytes: int | None = None
-    packed_spec: SpecPickle | None = None
-    grows: bool = False
-    backend: Any = None
-    """The object that was passed as ``executor``; None for a name."""
+_TURN_S = 1.0
+"""How long ``close`` waits for a thread in ``next()``. It leaves at once, unless it is in the user's sampler."""
 
 
 @outside_compile
@@ -407,6 +388,8 @@ class Pool:
                 f"({os.getpid()}): call iter(loader) again in the child"
             )
         if self.closed:
+            if lifecycle.interpreter_exits() and threading.current_thread() is not threading.main_thread():
+                raise SystemExit  # a daemon thread: the interpreter ends it in a moment, and prints nothing for this
             raise LoaderClosed(
                 "the loader was closed while this iterator was in use: call iter(loader) again, which starts new workers"
             )
@@ -466,20 +449,40 @@ class Pool:
         with self._claiming:  # not while another thread trims it
             self.closed = True
         try:
-            self.see_off()
+            self._await_turn()
         finally:
-            with self._claiming:
-                arena = self.arena
-                if self._left:
-                    self.arena = None  # nobody can inherit it any more
+            self._release()
+
+    def _await_turn(self) -> None:
+        """Let another thread leave ``next()``, where it finds the pool closed: it may be waiting on what is closed next."""
+        if not self.plan.kind.workers:
+            return
+        if not self.turn.acquire(blocking=False):
+            with self._ending:
+                if not self.ended and wakes(self.executor):
+                    self.executor.wake()
+            if not self.turn.acquire(timeout=_TURN_S):
+                return
+        self.turn.release()
+
+    def _release(self) -> None:
+        """End the workers, and give the memory back. One thread at a time: the second one finds nothing left."""
+        with self._ending:
             try:
-                self._children.close()
-                self.fenced.close()
-                if arena is not None:
-                    self._leave_leases(arena)
-            finally:  # after an interrupt too: nobody else may know this arena any more
-                if arena is not None:
-                    arena.close()
+                self.see_off()
+            finally:
+                with self._claiming:
+                    arena = self.arena
+                    if self._left:
+                        self.arena = None  # nobody can inherit it any more
+                try:
+                    self._children.close()
+                    self.fenced.close()
+                    if arena is not None:
+                        self._leave_leases(arena)
+                finally:  # after an interrupt too: nobody else may know this arena any more
+                    if arena is not None:
+                        arena.close()
 
     def _leave_leases(self, arena: Arena) -> None:
         """Batches that the user keeps hold the whole file. Give back the free part of it."""

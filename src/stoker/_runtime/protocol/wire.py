@@ -44,6 +44,8 @@ class ResultKind(enum.IntEnum):
     UP = 5
     UNHELD = 6
     LEAVING = 7
+    WAKE = 8
+    """Of the parent itself: whoever waits for results stops waiting."""
 
 
 class TaskKind(enum.IntEnum):

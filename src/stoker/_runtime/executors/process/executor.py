@@ -47,6 +47,7 @@ _NEWS_S = 0.05
 _clock = time.monotonic_ns
 _READY = int(wire.ResultKind.READY)
 _RESULTS = (_READY, int(wire.ResultKind.FAILED))
+_WAKE = wire.pack_result(wire.VERSION, wire.ResultKind.WAKE, *(0,) * (len(wire.ResultHeader._fields) - 2))
 
 
 class ProcessExecutor:
@@ -107,7 +108,7 @@ class ProcessExecutor:
         self._trims = 0
         self._memory_reader = worker_memory.MemoryReader()
         self.guard = InterruptGuard()
-        self._closed = self._gone = False
+        self._closed = self._gone = self._woken = False
         self._said_goodbye = False
 
     @property
@@ -264,6 +265,8 @@ class ProcessExecutor:
             for channel in self._channels():
                 channel.flush()
             left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
+            if self._woken:
+                left = 0.0
             more = self._forker is not None and not 0 <= left <= _NEWS_S
             guard.release()
             found = self._poll.poll(_NEWS_S if more else left)
@@ -273,8 +276,13 @@ class ProcessExecutor:
             if self._forker is not None:
                 self._meet_workers()
             arrivals = self._collect(found)
-            if arrivals:
+            if arrivals or self._woken:
                 return arrivals
+
+    def wake(self) -> None:
+        self._woken = True
+        if not self._gone:
+            self._results.write(_WAKE)
 
     def withdraw(self) -> list[Arrival]:
         back: list[Arrival] = []
