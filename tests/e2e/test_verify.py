@@ -82,6 +82,14 @@ def test_a_run_that_was_left_is_the_same_up_to_there(tmp_path):
     assert codes(answers, "fault") == []
 
 
+def test_a_run_without_batches_is_named(tmp_path):
+    run(tmp_path / "a", loader_of())
+    (tmp_path / "b").write_bytes((tmp_path / "a").read_bytes()[:-1])
+    for paths, empty, other in ((("a", "b"), 2, 1), (("b", "a"), 1, 2)):
+        text = text_of(found(*(tmp_path / each for each in paths)), "different-length")
+        assert text == f"run {empty} has no batches, and run {other} has 13"
+
+
 def test_another_dataset_is_named(tmp_path):
     a, b = tmp_path / "a", tmp_path / "b"
     run(a, loader_of())

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
+    Sampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
 
 import stoker
+from stoker.cli.main import main
 from tests.e2e.receipts import DATA, Numbers, codes, found, loader_of, ranked, run, text_of
 
 
@@ -69,7 +73,57 @@ def test_samplers_that_cover_no_dataset_are_not_blamed(tmp_path):
     for place, sampler in enumerate([weighted, SubsetRandomSampler(range(50))]):
         run(tmp_path / f"{place}", loader_of(shuffle=False, sampler=sampler))
     assert codes(found(tmp_path / "0")) == ["replacement"]
-    assert codes(found(tmp_path / "1")) == ["subset"]
+    assert text_of(found(tmp_path / "1"), "subset") == (
+        "50 samples, as many as SubsetRandomSampler names, out of 100, each of them once"
+    )
+
+
+class Part(Sampler[int]):
+    """Names a part of the dataset."""
+
+    def __init__(self, indices: list[int]) -> None:
+        self.indices = indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.indices)
+
+
+@pytest.mark.parametrize(
+    ("length", "indices", "text"),
+    [
+        (
+            103,
+            [i for i in range(103) if i not in (7, 50)] + [3],
+            "1 sample (3) came more than once, and 2 samples (7, 50) never",
+        ),
+        (100_000, [*range(30), 8], "1 sample (8) came more than once"),
+    ],
+)
+def test_a_repetition_within_a_part_is_found(tmp_path, length, indices, text):
+    run(tmp_path / "a", loader_of(Numbers(length), shuffle=False, sampler=Part(indices)))
+    answers = found(tmp_path / "a")
+    assert codes(answers) == ["wrong-samples"]
+    assert text_of(answers, "wrong-samples") == (
+        f"{len(indices)} samples, as many as Part names, out of {length}, but {text}"
+    )
+
+
+def test_a_part_too_large_to_tell_repetitions_is_not_called_right(tmp_path):
+    run(
+        tmp_path / "a",
+        loader_of(Numbers(20_000), shuffle=False, batch_size=500, sampler=Part([*range(5000)])),
+    )
+    answers = found(tmp_path / "a")
+    assert "5000 samples, as many as Part names, out of 20000: whether all are different" in text_of(
+        answers, "part-unknown"
+    )
+    shown = CliRunner().invoke(main, ["verify", str(tmp_path / "a")])
+    assert shown.exit_code == 0
+    assert "Nothing is wrong" not in shown.output
+    assert "Nothing wrong was found in 1 receipt of 1 loader, but not all can be known." in shown.output
 
 
 def test_batch_samplers_and_whole_batches_of_the_dataset_count_their_indices(tmp_path):

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from stoker._receipt import sketch
-from stoker._receipt.data_receipt import ReceiptFacts
-from stoker._receipt.mixing import MASK, Words, total
+from stoker._receipt.data_receipt import DataReceipt, ReceiptFacts
+from stoker._receipt.mixing import Words, total
 from stoker._receipt.sketch import SketchDifference
 from stoker._tools.verify.answer import Level, VerifyAnswer, counted, numbers
-from stoker._tools.verify.runs import RankEpoch, VerifiedRun
+from stoker._tools.verify.epochs import RankEpoch, VerifiedEpoch
+from stoker._tools.verify.runs import VerifiedRun
 
 _Said = tuple[Level, str, str]
 _USUAL = (
@@ -30,106 +31,123 @@ _MOST_SAMPLES = 1 << 30
 
 def cover(run: VerifiedRun, title: str) -> Iterator[VerifyAnswer]:
     """One answer for each epoch."""
-    for epoch, ranks in run.epochs.items():
-        for level, code, text in _covered(ranks):
-            yield VerifyAnswer("samples", level, code, f"{title}{text}", run.name, (epoch,))
-        yield from _shown(run, epoch, ranks, title)
+    for number, epoch in run.epochs.items():
+        for level, code, text in _covered(epoch):
+            yield VerifyAnswer("samples", level, code, f"{title}{text}", run.name, (number,))
+        for level, code, text in _shown(epoch.legs):
+            yield VerifyAnswer("samples", level, code, f"{title}{text}", run.name, (number,))
 
 
-def _shown(run: VerifiedRun, epoch: int, ranks: list[RankEpoch], title: str) -> Iterator[VerifyAnswer]:
+def _shown(legs: list[DataReceipt]) -> Iterator[_Said]:
     """What a receipt has to show beside its samples: bad ones, failed batches, parts that are missing."""
-    legs = [leg for each in ranks for leg in each.legs]
     bad, failed = sum(leg.bad_count for leg in legs), sum(leg.failed_count for leg in legs)
     if bad:
         names = ", ".join(dict.fromkeys(index for leg in legs for _, index in leg.bad[:8]))
         done = "others stand in for them" if any(leg.replaced for leg in legs) else "left out"
-        text = f"{title}{counted(bad, 'bad sample')} ({names[:100]}): {done} (on_bad_sample)"
-        yield VerifyAnswer("samples", "note", "bad-samples", text, run.name, (epoch,))
+        text = f"{counted(bad, 'bad sample')} ({names[:100]}): {done} (on_bad_sample)"
+        yield "note", "bad-samples", text
     if failed:
         which = numbers(sorted({number for leg in legs for number in leg.failed}))
-        text = f"{title}{counted(failed, 'batch')} raised an error and handed over nothing: {which}"
-        yield VerifyAnswer("samples", "note", "failed-batches", text, run.name, (epoch,))
+        text = f"{counted(failed, 'batch')} raised an error and handed over nothing: {which}"
+        yield "note", "failed-batches", text
     for why in sorted({leg.missing for leg in legs if leg.missing is not None}):
-        text = f"{title}a part of the receipt is missing: {why}"
-        yield VerifyAnswer("samples", "fault", "incomplete", text, run.name, (epoch,))
+        yield "fault", "incomplete", f"a part of the receipt is missing: {why}"
 
 
-def _covered(ranks: list[RankEpoch]) -> Iterator[_Said]:
-    facts = ranks[0].last.facts
-    world = facts.world_size
-    sums = [each.sums() for each in ranks]
+def _covered(epoch: VerifiedEpoch) -> Iterator[_Said]:
+    ranks, sums = epoch.ranks, epoch.sums()
+    facts = epoch.last.ranks[0].last.facts
     if facts.kind == "iterable":
-        batches = ", ".join(str(each.end) for each in ranks[:8])
+        batches = ", ".join(str(each.end) for each in epoch.last.ranks[:8])
         text = (
             f"an iterable dataset has no indices: {batches} batches were counted, which samples is not known"
         )
         yield "note", "stream", text
         return
-    twice = _divided_twice(ranks, sums)
-    if twice:
-        yield "fault", "double-sharding", twice
-        return
-    same = _same_on_ranks(ranks)
-    if same:
-        yield "fault", "not-divided", same
-        return
-    absent = sorted(set(range(world)) - {each.rank for each in ranks})
-    if absent:
-        yield (
-            "note",
-            "ranks-missing",
-            f"the receipts of rank {numbers(absent)} are not here: not all samples are",
-        )
-        return
-    open_ends = [each for each in ranks if not each.finished]
+    if len(epoch.counted) == 1:
+        twice = _divided_twice(ranks)
+        if twice:
+            yield "fault", "double-sharding", twice
+            return
+    for world in epoch.counted:
+        same = _same_on_ranks(world.ranks)
+        if same:
+            yield "fault", "not-divided", same
+            return
+    unsettled = _unsettled(epoch, facts, None if sums is None else sums[0])
+    if unsettled is not None:
+        yield ("note", *unsettled)
+    elif sums is not None and facts.length is not None:
+        yield _judged(epoch, facts, *sums, facts.length)
+
+
+def _unsettled(epoch: VerifiedEpoch, facts: ReceiptFacts, samples: int | None) -> tuple[str, str] | None:
+    """Why the samples of an epoch cannot be compared with the dataset. ``samples``: how many; None where that is open."""
+    for world in epoch.counted:
+        if world.absent:
+            of = f" of {world.size}" if len(epoch.counted) > 1 else ""
+            text = f"the receipts of rank {numbers(world.absent)}{of} are not here: not all samples are"
+            return "ranks-missing", text
+    open_ends = [each for each in epoch.last.ranks if not each.finished]
     if open_ends:
         text = f"the epoch did not end: it was left after {counted(open_ends[0].end, 'batch')}"
-        yield "note", "unfinished", text
-        return
-    if None in sums:
-        yield "note", "unknown", "legs are missing or overlap: which samples were handed over is not known"
-        return
-    if not all(leg.told for each in ranks for leg in each.legs):
-        yield "note", "opaque-indices", "the sampler yields objects that have no value to compare"
-        return
-    if facts.length is None or not all(leg.whole for each in ranks for leg in each.legs):
-        yield (
-            "note",
-            "no-numbers",
-            "the indices are no whole numbers below a length: samples are counted only",
-        )
-        return
-    known = [each for each in sums if each is not None]
+        return "unfinished", text
+    if not epoch.joined:
+        text = "legs on one number of ranks do not end where those on another begin: which samples were handed over is not known"
+        return "unknown", text
+    if samples is None:
+        return "unknown", "legs are missing or overlap: which samples were handed over is not known"
+    if not all(leg.told for leg in epoch.legs):
+        return "opaque-indices", "the sampler yields objects that have no value to compare"
+    if facts.length is None or not all(leg.whole for leg in epoch.legs):
+        return "no-numbers", "the indices are no whole numbers below a length: samples are counted only"
     if facts.length > _MOST_SAMPLES:
-        text = f"{sum(n for n, _ in known)} samples of {facts.length}: there are too many to compare, so they are only counted"
-        yield "note", "too-many", text
-        return
-    yield _judged(
-        ranks, facts, sum(n for n, _ in known), sum(digest for _, digest in known) & MASK, facts.length
-    )
+        text = f"{samples} samples of {facts.length}: there are too many to compare, so they are only counted"
+        return "too-many", text
+    return None
 
 
-def _judged(ranks: list[RankEpoch], facts: ReceiptFacts, samples: int, digest: int, length: int) -> _Said:
+def _judged(epoch: VerifiedEpoch, facts: ReceiptFacts, samples: int, digest: int, length: int) -> _Said:
     if samples == length and digest == total(_expected(length)[0]):
-        return "ok", "complete", f"every one of the {length} samples exactly once{_over(ranks)}"
+        return "ok", "complete", f"every one of the {length} samples exactly once{_over(epoch)}"
     if facts.replacement:
         return "note", "replacement", f"{samples} samples were drawn with replacement, out of {length}"
     inner = facts.samplers[-1].rpartition(".")[2] if facts.samplers else ""
     if inner not in _USUAL and facts.sampler_length is not None and samples == facts.sampler_length < length:
-        return "note", "subset", f"{samples} samples, as many as {inner} names, out of {length}"
-    found = _difference(ranks, length)
+        return _part(epoch, f"{samples} samples, as many as {inner} names, out of {length}", length)
+    found = _difference(epoch, _expected(length), length)
     counts = f"{samples} samples were handed over and the dataset has {length}"
     if found is None or not found.complete:
         return "fault", "wrong-samples", f"{counts}. Too many differ, or legs overlap: they cannot be named"
-    return _named(ranks, facts, found, counts, length)
+    return _named(epoch, facts, found, counts, length)
+
+
+def _part(epoch: VerifiedEpoch, counts: str, length: int) -> _Said:
+    """Of a sampler that names a part of the dataset only: whether a sample came more than once.
+
+    The sketch tells it where the part is small, or nearly the whole.
+    """
+    beside = _difference(epoch, _expected(length), length)
+    alone = _difference(epoch, sketch.empty(), length)
+    absent = ""
+    if beside is not None and beside.complete:
+        extra, absent = beside.extra, f", and {_samples(beside.missing)} never"
+    elif alone is not None and alone.complete:
+        extra = sorted(index for index, times in alone.times.items() if times > 1)
+    else:
+        text = f"{counts}: whether all are different, and which they are, cannot be known from a receipt"
+        return "note", "part-unknown", text
+    if extra:
+        return "fault", "wrong-samples", f"{counts}, but {_samples(extra)} came more than once{absent}"
+    return "note", "subset", f"{counts}, each of them once"
 
 
 def _named(
-    ranks: list[RankEpoch], facts: ReceiptFacts, found: SketchDifference, counts: str, length: int
+    epoch: VerifiedEpoch, facts: ReceiptFacts, found: SketchDifference, counts: str, length: int
 ) -> _Said:
     """Which samples are missing or there more than once, and whether that was to be expected."""
     slack = facts.world_size * max(1, facts.batch_size or 1)
-    bad = {index for each in ranks for leg in each.legs for _, index in leg.bad}
+    bad = {index for leg in epoch.legs for _, index in leg.bad}
     missing = [index for index in found.missing if str(index) not in bad]
     extra = found.extra
     parts = []
@@ -151,13 +169,13 @@ def _named(
         return (
             "ok",
             "complete",
-            f"every one of the {length} samples exactly once, but for bad ones{_over(ranks)}",
+            f"every one of the {length} samples exactly once, but for bad ones{_over(epoch)}",
         )
     if level == "ok":
         begin = "every sample" if not missing else "every other sample"
         how = "at least once" if extra else "exactly once"
         code = "padded" if extra else "dropped"
-        return "ok", code, f"{begin} {how}{_over(ranks)}; {' and '.join(parts)}"
+        return "ok", code, f"{begin} {how}{_over(epoch)}; {' and '.join(parts)}"
     return "fault", "wrong-samples", f"{counts}: {' and '.join(parts)}"
 
 
@@ -166,20 +184,24 @@ def _distributed(facts: ReceiptFacts) -> bool:
     return any(facts.divided_by)
 
 
-def _over(ranks: list[RankEpoch]) -> str:
-    return f" over {len(ranks)} ranks" if len(ranks) > 1 else ""
+def _over(epoch: VerifiedEpoch) -> str:
+    worlds = [each.size for each in epoch.counted]
+    return (
+        ""
+        if worlds == [1]
+        else f" over {', then '.join(map(str, worlds))} rank{'s' if worlds[-1] > 1 else ''}"
+    )
 
 
 def _samples(indices: list[int]) -> str:
     return f"{counted(len(indices), 'sample')} ({numbers(indices)})"
 
 
-def _difference(ranks: list[RankEpoch], length: int) -> SketchDifference | None:
-    legs = [leg for each in ranks for leg in each.legs]
-    if not all(each.contiguous for each in ranks):
+def _difference(epoch: VerifiedEpoch, wanted: Words, length: int) -> SketchDifference | None:
+    if not all(each.contiguous for each in epoch.ranks):
         return None
-    found: Words = np.add.reduce([leg.sketch for leg in legs])
-    return sketch.difference(found, _expected(length), length)
+    found: Words = np.add.reduce([leg.sketch for leg in epoch.legs])
+    return sketch.difference(found, wanted, length)
 
 
 @functools.lru_cache(maxsize=4)
@@ -187,9 +209,9 @@ def _expected(length: int) -> Words:
     return sketch.of_range(length)
 
 
-def _divided_twice(ranks: list[RankEpoch], sums: list[tuple[int, int] | None]) -> str:
+def _divided_twice(ranks: list[RankEpoch]) -> str:
     """Whether each rank got a share of its share (accelerate #4199)."""
-    facts = ranks[0].last.facts
+    facts, sums = ranks[0].last.facts, [each.sums() for each in ranks]
     world, length = facts.world_size, facts.length
     if world < 2 or not length or None in sums or not all(each.finished for each in ranks):
         return ""

@@ -10,7 +10,8 @@ import numpy as np
 from stoker._receipt.data_receipt import DataReceipt
 from stoker._receipt.mixing import MASK, unkeyed
 from stoker._tools.verify.answer import Level, VerifyAnswer, counted
-from stoker._tools.verify.runs import RankEpoch, VerifiedRun
+from stoker._tools.verify.epochs import RankEpoch, VerifiedEpoch, WorldEpoch
+from stoker._tools.verify.runs import VerifiedRun
 
 _Said = tuple[Level, str, str]
 _MATCHES = 3
@@ -19,29 +20,28 @@ _MATCHES = 3
 
 def add_up(run: VerifiedRun, title: str) -> Iterator[VerifyAnswer]:
     """An answer for each epoch that has several legs, or begins in its middle."""
-    for epoch, ranks in run.epochs.items():
-        for each in ranks:
-            where = f"rank {each.rank}: " if each.last.facts.world_size > 1 else ""
-            for level, code, text in _added(each):
-                yield VerifyAnswer("legs", level, code, f"{title}{where}{text}", run.name, (epoch,))
+    for number, epoch in run.epochs.items():
+        for level, code, text in _of_worlds(epoch) if len(epoch.worlds) > 1 else _of_world(epoch.last):
+            yield VerifyAnswer("legs", level, code, f"{title}{text}", run.name, (number,))
+
+
+def _of_world(world: WorldEpoch) -> Iterator[_Said]:
+    """An epoch on one number of ranks: each rank for itself."""
+    for each in world.ranks:
+        where = f"rank {each.rank}: " if world.size > 1 else ""
+        for level, code, text in _added(each):
+            yield level, code, f"{where}{text}"
 
 
 def _added(epoch: RankEpoch) -> Iterator[_Said]:
     legs = epoch.legs
     if len(legs) == 1 and legs[0].first == 0:
         return
-    faults = list(_repeated(legs)) + list(_gaps(legs))
+    faults = list(_wrong(epoch))
     yield from faults
     if faults:
         return
-    taken_again = [leg.end - later.first for leg, later in itertools.pairwise(legs)]
-    again = sum(count for count in taken_again if count > 0)
-    if again:
-        text = (
-            f"{counted(again, 'batch')} after the last saved state came again, as they should when the weights went back "
-            "to it too"
-        )
-        yield "note", "taken-again", text
+    yield from _taken_again(_again(epoch))
     ends = ", ".join(
         f"{leg.first}–{leg.end - 1}" if leg.batches else f"none from {leg.first}" for leg in legs
     )
@@ -52,11 +52,81 @@ def _added(epoch: RankEpoch) -> Iterator[_Said]:
         yield "note", "unfinished", f"{counted(len(legs), 'leg')} (batches {ends}); the epoch did not end"
 
 
-def _gaps(legs: list[DataReceipt]) -> Iterator[_Said]:
-    end = 0
-    for place, leg in enumerate(legs, 1):
+def _of_worlds(epoch: VerifiedEpoch) -> Iterator[_Said]:
+    """An epoch that went on with another number of ranks: the legs of each number, and where one follows another."""
+    faults = []
+    for world in epoch.worlds:
+        for each in world.ranks:
+            where = f"rank {each.rank} of {world.size}: "
+            faults += [(level, code, f"{where}{text}") for level, code, text in _wrong(each)]
+    for place in range(1, len(epoch.worlds)):
+        faults += _seam(epoch.worlds[:place], epoch.worlds[place])
+    yield from faults
+    if faults:
+        return
+    within = max(_again(each) for world in epoch.worlds for each in world.ranks)
+    beyond = max(world.end - later.begin for world, later in itertools.pairwise(epoch.worlds))
+    yield from _taken_again(max(0, within) + max(0, beyond))
+    spans = ", then ".join(
+        f"{counted(world.size, 'rank')} (batches {world.begin}–{world.end - 1})" for world in epoch.worlds
+    )
+    if all(each.finished for each in epoch.last.ranks):
+        yield "ok", "adds-up", f"the legs of {spans} add up to an epoch of {epoch.last.end} batches"
+    else:
+        yield "note", "unfinished", f"the legs of {spans}; the epoch did not end"
+
+
+def _seam(earlier: list[WorldEpoch], later: WorldEpoch) -> Iterator[_Said]:
+    """Whether the legs on one number of ranks follow those on others."""
+    before = earlier[-1]
+    if len(earlier) > 1 and later.begin <= before.begin < before.end:
+        text = (
+            f"repeated data: {_batches(before.begin, before.end - before.begin)} came on {counted(before.size, 'rank')} and "
+            f"again on {later.size}, which went on from an older state. That is right only if the weights were dropped, too; "
+            "else save loader.state_dict() anew with every checkpoint"
+        )
+        yield "fault", "repeated", text
+        return
+    reached = max(world.end for world in earlier)
+    if reached < later.begin:
+        what = _batches(reached, later.begin - reached)
+        text = f"no leg handed over {what}: {counted(later.size, 'rank')} began at batch {later.begin}"
+        yield "fault", "gap", text
+        return
+    for each in before.ranks:
+        if each.end < later.begin <= before.end:
+            what = _batches(each.end, later.begin - each.end)
+            text = (
+                f"rank {each.rank} of {before.size}: the receipts of {what} are not here; the state that "
+                f"{counted(later.size, 'rank')} went on from counts them"
+            )
+            yield "note", "leg-missing", text
+
+
+def _wrong(epoch: RankEpoch) -> Iterator[_Said]:
+    yield from _repeated(epoch)
+    yield from _gaps(epoch)
+
+
+def _again(epoch: RankEpoch) -> int:
+    """How many batches a leg handed over behind the place where the next one began."""
+    return sum(max(0, leg.end - later.first) for leg, later in itertools.pairwise(epoch.legs))
+
+
+def _taken_again(count: int) -> Iterator[_Said]:
+    if count:
+        text = (
+            f"{counted(count, 'batch')} after the last saved state came again, as they should when the weights went back "
+            "to it too"
+        )
+        yield "note", "taken-again", text
+
+
+def _gaps(epoch: RankEpoch) -> Iterator[_Said]:
+    end = epoch.begin
+    for place, leg in enumerate(epoch.legs, 1):
         if leg.first > end:
-            what = f"batches {end} to {leg.first - 1}" if leg.first - end > 1 else f"batch {end}"
+            what = _batches(end, leg.first - end)
             if leg.before is not None and leg.before.batches == leg.first:
                 text = f"the receipts of {what} are not here; the state that leg {place} went on from counts them"
                 yield "note", "leg-missing", text
@@ -65,7 +135,8 @@ def _gaps(legs: list[DataReceipt]) -> Iterator[_Said]:
         end = max(end, leg.end)
 
 
-def _repeated(legs: list[DataReceipt]) -> Iterator[_Said]:
+def _repeated(epoch: RankEpoch) -> Iterator[_Said]:
+    legs = epoch.legs
     for place, leg in enumerate(legs[1:], 2):
         earlier = legs[: place - 1]
         found = _same_content(leg, earlier) or _same_indices(leg, earlier)
@@ -77,7 +148,7 @@ def _repeated(legs: list[DataReceipt]) -> Iterator[_Said]:
                 "its state_dict() is stale after a resume"
             )
             yield "fault", "repeated", text
-        elif place > 2 and leg.first <= earlier[-1].first and earlier[-1].batches:
+        elif (place > 2 or epoch.begin) and leg.first <= earlier[-1].first and earlier[-1].batches:
             before = earlier[-1]
             last = min(before.end, max(leg.end, leg.first + 1)) - 1
             text = (
@@ -138,8 +209,8 @@ def _same_content(leg: DataReceipt, earlier: list[DataReceipt]) -> _Match | None
 def see_orders(run: VerifiedRun, title: str) -> Iterator[VerifyAnswer]:
     """A fault where two epochs had the same order, and should not have."""
     before: dict[tuple[int, int], int] = {}
-    for epoch, ranks in run.epochs.items():
-        for each in ranks:
+    for number, epoch in run.epochs.items():
+        for each in epoch.ranks if len(epoch.counted) == 1 else ():
             facts, last = each.last.facts, each.last
             if (
                 facts.kind != "map"
@@ -154,9 +225,9 @@ def see_orders(run: VerifiedRun, title: str) -> Iterator[VerifyAnswer]:
                 digest = (digest + each.legs[0].before.digest) & MASK
             if len(each.legs) > 1 and not each.contiguous:
                 continue
-            known = before.setdefault((each.rank, digest), epoch)
-            if known != epoch:
-                yield _stale(run, title, epoch, known, each)
+            known = before.setdefault((each.rank, digest), number)
+            if known != number:
+                yield _stale(run, title, number, known, each)
                 break
 
 

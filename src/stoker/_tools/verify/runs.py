@@ -3,7 +3,8 @@
     receipts ──by loader──► parts, which end where a state is loaded ──by what the states say──► tracks: a rank's part of a run
 
 A part that began from a state belongs to the part whose digests that state has. The first track of each rank is the first run, and
-so on, in the order in which they were given.
+so on, in the order in which they were given. A state that another number of ranks wrote has no digests for a rank: such a part
+belongs to a run that was handed over up to there.
 """
 
 from __future__ import annotations
@@ -11,76 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from stoker._receipt.data_receipt import DataReceipt, coarser
-from stoker._receipt.mixing import MASK, Words, total
+from stoker._receipt.data_receipt import DataReceipt
+from stoker._receipt.mixing import MASK, total
+from stoker._tools.verify.epochs import VerifiedEpoch, epoch_of
 from stoker._tools.verify.sources import ReceiptSource
-
-
-@dataclass(slots=True)
-class RankEpoch:
-    """One epoch of one rank: its legs in the order in which they began. The later one counts where two overlap."""
-
-    rank: int
-    epoch: int
-    legs: list[DataReceipt] = field(default_factory=list)
-
-    @property
-    def last(self) -> DataReceipt:
-        """The leg that ended it."""
-        return self.legs[-1]
-
-    @property
-    def finished(self) -> bool:
-        """Whether the epoch came to its end."""
-        return self.last.finished
-
-    @property
-    def end(self) -> int:
-        """How many batches it has in all."""
-        return self.last.end
-
-    def sums(self) -> tuple[int, int] | None:
-        """Samples and their digest in all. None where a leg that is not there, or overlaps, leaves that open."""
-        samples = digest = 0
-        place: int | None = None
-        for leg in reversed(self.legs):
-            if place is not None and leg.end != place:
-                return None
-            samples, digest = samples + leg.samples, digest + leg.samples_digest
-            if leg.before is not None:
-                return samples + leg.before.samples, (digest + leg.before.samples_digest) & MASK
-            place = leg.first
-        return None if place else (samples, digest & MASK)
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether each leg begins where the one before ended, and the first at the beginning."""
-        ends = [0, *(leg.end for leg in self.legs[:-1])]
-        return all(leg.first == end for leg, end in zip(self.legs, ends, strict=True))
-
-    @property
-    def in_order(self) -> bool:
-        """Whether batches were handed over in the order of their numbers."""
-        return all(leg.order == leg.digest for leg in self.legs)
-
-    def entries(self, grain: int) -> Words:
-        """One sum per ``grain`` batches of the whole epoch. Where legs overlap, the later one counts."""
-        fine = max(leg.grain for leg in self.legs)
-        found = np.zeros(-(-max(leg.end for leg in self.legs) // fine), np.uint64)
-        for leg in self.legs:
-            mine = coarser(leg.entries, leg.first, leg.grain, fine)
-            start = leg.first // fine
-            if fine == 1:
-                found[start:] = 0
-            found[start : start + len(mine)] += mine
-        return coarser(found, 0, fine, max(fine, grain))
-
-    @property
-    def grain(self) -> int:
-        """How many batches an entry stands for."""
-        return max(leg.grain for leg in self.legs)
 
 
 @dataclass(slots=True)
@@ -97,14 +32,12 @@ class VerifiedRun:
         return sorted(found, key=lambda each: each.facts.began_unix_ns)
 
     @property
-    def epochs(self) -> dict[int, list[RankEpoch]]:
-        """By number: one entry for each rank."""
-        found: dict[int, dict[int, RankEpoch]] = {}
+    def epochs(self) -> dict[int, VerifiedEpoch]:
+        """By number."""
+        found: dict[int, list[DataReceipt]] = {}
         for receipt in self.receipts:
-            ranks = found.setdefault(receipt.epoch, {})
-            rank = receipt.facts.rank
-            ranks.setdefault(rank, RankEpoch(rank, receipt.epoch)).legs.append(receipt)
-        return {epoch: [ranks[rank] for rank in sorted(ranks)] for epoch, ranks in sorted(found.items())}
+            found.setdefault(receipt.epoch, []).append(receipt)
+        return {number: epoch_of(receipts) for number, receipts in sorted(found.items())}
 
 
 @dataclass(slots=True)
@@ -117,7 +50,7 @@ class VerifiedLoader:
 
 @dataclass(slots=True)
 class _RankTrack:
-    """A rank's part of a run, or a part of one whose beginning is not here (``stray``)."""
+    """A rank's part of a run. ``stray``: its beginning is not here, or another number of ranks wrote the state that it has."""
 
     source: int
     receipts: list[DataReceipt]
@@ -126,11 +59,12 @@ class _RankTrack:
 
 def loaders_of(sources: Sequence[ReceiptSource]) -> list[VerifiedLoader]:
     """Sort receipts into loaders and runs."""
-    numbers: dict[tuple[int, int, int, str], int] = {}
+    numbers: dict[tuple[int, int, int, int, str], int] = {}
     keyed: dict[tuple[str, int], list[_RankTrack]] = {}
     for track in _tracks(sources):
         facts = track.receipts[0].facts
-        place = (track.source, facts.pid, facts.rank, facts.name)
+        world = facts.world_size if track.stray else 0
+        place = (track.source, facts.pid, facts.rank, world, facts.name)
         number = numbers[place] = numbers.get(place, -1) + 1
         keyed.setdefault((facts.name, number), []).append(track)
     found = []
@@ -164,23 +98,70 @@ def _tracks(sources: Sequence[ReceiptSource]) -> list[_RankTrack]:
 
 
 def _runs(name: str, tracks: list[_RankTrack]) -> list[VerifiedRun]:
-    """The first track of each rank is the first run, and so on."""
-    runs: list[VerifiedRun] = []
-    places: dict[int, int] = {}
+    """The first track of each rank is the first run, and so on. Two numbers of ranks are two runs, unless the second has strays."""
+    runs: dict[tuple[int, int], _RunTracks] = {}
+    places: dict[tuple[int, int], int] = {}
     for track in tracks:
-        if track.stray:
-            continue
-        rank = track.receipts[0].facts.rank
-        place = places[rank] = places.get(rank, -1) + 1
-        if place == len(runs):
-            runs.append(VerifiedRun(name))
-        runs[place].tracks.append(track.receipts)
-    for track in tracks:
-        if track.stray:  # on another number of ranks, or the legs before are not here
-            if len(runs) != 1:
-                runs.append(VerifiedRun(name))
-            runs[-1].tracks.append(track.receipts)
-    return runs
+        if not track.stray:
+            facts = track.receipts[0].facts
+            of_rank = facts.world_size, facts.rank
+            place = places[of_rank] = places.get(of_rank, -1) + 1
+            runs.setdefault((facts.world_size, place), _RunTracks(VerifiedRun(name))).add(track)
+    found = list(runs.values())
+    strays = [each for each in tracks if each.stray]
+    for track in sorted(strays, key=lambda each: each.receipts[0].facts.began_unix_ns):
+        run = _run_before(track, found)
+        if run is None:
+            run = _RunTracks(VerifiedRun(name))
+            found.append(run)
+        run.add(track)
+    return [each.run for each in found]
+
+
+@dataclass(slots=True)
+class _RunTracks:
+    """A run, and the sources that its tracks are from."""
+
+    run: VerifiedRun
+    sources: set[int] = field(default_factory=set)
+
+    def add(self, track: _RankTrack) -> None:
+        self.run.tracks.append(track.receipts)
+        self.sources.add(track.source)
+
+
+def _run_before(stray: _RankTrack, runs: list[_RunTracks]) -> _RunTracks | None:
+    """The run that a stray goes on with: the latest that comes up to its first batch, from the same source if there is one.
+
+    Otherwise the only run, or one that has such strays of other ranks.
+    """
+    first = stray.receipts[0]
+    before = [each for each in runs if any(_reaches(leg, first) for leg in each.run.receipts)]
+    here = [each for each in before if stray.source in each.sources]
+    if here or before:
+        return max(here or before, key=lambda each: each.run.receipts[0].facts.began_unix_ns)
+    if len(runs) == 1:
+        return runs[0]
+    return next((each for each in runs if _is_beside(first, each.run)), None)
+
+
+def _reaches(leg: DataReceipt, stray: DataReceipt) -> bool:
+    """Whether a stray may go on where this leg was left."""
+    if leg.facts.began_unix_ns >= stray.facts.began_unix_ns:
+        return False
+    if not stray.first:
+        return leg.epoch in (stray.epoch - 1, stray.epoch)
+    return leg.epoch == stray.epoch and leg.first < stray.first <= leg.end
+
+
+def _is_beside(stray: DataReceipt, run: VerifiedRun) -> bool:
+    """Whether a run began with a stray like this one on another rank."""
+    firsts = [track[0] for track in run.tracks]
+    ranks = [each.facts.rank for each in firsts]
+    return stray.facts.rank not in ranks and all(
+        (each.epoch, each.first, each.facts.world_size) == (stray.epoch, stray.first, stray.facts.world_size)
+        for each in firsts
+    )
 
 
 def _track_before(receipt: DataReceipt, tracks: list[list[DataReceipt]]) -> list[DataReceipt] | None:
@@ -200,7 +181,7 @@ def _continues(receipt: DataReceipt, track: list[DataReceipt]) -> bool:
         epoch = receipt.epoch - (receipt.first == 0)
         legs = [each for each in track if each.epoch == epoch]
         if receipt.first:
-            return bool(legs)
+            return any(each.first < receipt.first <= each.end for each in legs)
         return epoch < 0 or any(_whole(each) == receipt.previous for each in legs)
     return any(
         _digest_at(each, before.batches) == before.digest for each in track if each.epoch == receipt.epoch
@@ -213,8 +194,6 @@ def _whole(receipt: DataReceipt) -> int:
 
 def _digest_at(receipt: DataReceipt, batches: int) -> int | None:
     """The digest of an epoch up to a batch, as this leg had it; None where it does not tell."""
-    if receipt.before is None and receipt.first:
-        return None
     was = receipt.before.digest if receipt.before is not None else 0
     if batches == receipt.end:
         return _whole(receipt)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stoker._receipt.mixing import MASK
 from stoker._tools.verify.answer import Level, VerifyAnswer, counted
-from stoker._tools.verify.runs import RankEpoch, VerifiedLoader, VerifiedRun
+from stoker._tools.verify.epochs import RankEpoch, VerifiedEpoch
+from stoker._tools.verify.runs import VerifiedLoader, VerifiedRun
 
 
 def compare_runs(loader: VerifiedLoader) -> Iterator[VerifyAnswer]:
@@ -30,13 +30,11 @@ def _compared(one: VerifiedRun, two: VerifiedRun) -> Iterator[tuple[Level, str, 
         yield "note", "dataset-changed", text, ()
     epochs_one, epochs_two = one.epochs, two.epochs
     for epoch in sorted(epochs_one.keys() & epochs_two.keys()):
-        ranks_one, ranks_two = epochs_one[epoch], epochs_two[epoch]
-        if [each.rank for each in ranks_one] != [each.rank for each in ranks_two] or (
-            ranks_one[0].last.facts.world_size != ranks_two[0].last.facts.world_size
-        ):
-            yield (*_other_ranks(ranks_one, ranks_two), (epoch,))
+        a, b = epochs_one[epoch], epochs_two[epoch]
+        if _layout(a) != _layout(b):
+            yield (*_other_ranks(a, b), (epoch,))
             continue
-        found = [_rank_compared(a, b) for a, b in zip(ranks_one, ranks_two, strict=True)]
+        found = [_rank_compared(*each) for each in zip(a.ranks, b.ranks, strict=True)]
         worst = next((each for each in found if each[0] == "fault"), None)
         yield (*(worst or next((each for each in found if each[0] == "note"), found[0])), (epoch,))
     only = sorted(epochs_one.keys() ^ epochs_two.keys())
@@ -59,14 +57,14 @@ def _dataset(name: str, length: int | None) -> str:
     return f"{name} " + ("without a length" if length is None else f"of {length} samples")
 
 
-def _other_ranks(one: list[RankEpoch], two: list[RankEpoch]) -> tuple[Level, str, str]:
-    worlds = one[0].last.facts.world_size, two[0].last.facts.world_size
-    sums = []
-    for ranks in (one, two):
-        each_sum = [each.sums() for each in ranks]
-        known = [each for each in each_sum if each is not None]
-        complete = len(known) == len(ranks) == ranks[0].last.facts.world_size
-        sums.append((sum(n for n, _ in known), sum(d for _, d in known) & MASK) if complete else None)
+def _layout(epoch: VerifiedEpoch) -> list[tuple[int, int, list[int]]]:
+    """Which ranks handed over an epoch, and from which batch on."""
+    return [(world.size, world.begin, [each.rank for each in world.ranks]) for world in epoch.counted]
+
+
+def _other_ranks(one: VerifiedEpoch, two: VerifiedEpoch) -> tuple[Level, str, str]:
+    worlds = [", then ".join(str(each.size) for each in epoch.counted) for epoch in (one, two)]
+    sums = [epoch.sums() for epoch in (one, two)]
     if None in sums:
         return "note", "other-ranks", f"the runs have {worlds[0]} and {worlds[1]} ranks, and not all are here"
     if sums[0] == sums[1]:
@@ -92,7 +90,11 @@ def _rank_compared(one: RankEpoch, two: RankEpoch) -> tuple[Level, str, str]:
             text += ", which is the first one: the same samples in another order"
         return "fault", "different", text
     if one.end != two.end or len(a) != len(b):
-        text = f"the same up to batch {min(one.end, two.end) - 1}{where}; there are {one.end} and {two.end} batches"
+        if one.end and two.end:
+            text = f"the same up to batch {min(one.end, two.end) - 1}{where}; there are {one.end} and {two.end} batches"
+        else:
+            empty, other = ("1", "{run}") if two.end else ("{run}", "1")
+            text = f"run {empty} has no batches{where}, and run {other} has {max(one.end, two.end)}"
         return ("fault" if one.finished and two.finished else "note"), "different-length", text
     if one.last.seed != two.last.seed:
         text = (

@@ -13,6 +13,8 @@ _TITLES = {"files": "Files", "runs": "Runs", "samples": "Samples", "legs": "Legs
 _MARKS = {"ok": "ok", "note": "note", "fault": "WRONG"}
 _STYLES = {"ok": "", "note": "", "fault": "red"}
 _RANKS = {"fault": 0, "ok": 1, "note": 2}
+_UNKNOWN = {"part-unknown", "unknown", "opaque-indices", "no-numbers", "too-many"}
+"""Answers that which samples were handed over is not known."""
 
 
 def show(found: Verification, file: TextIO | None = None) -> None:
@@ -46,4 +48,6 @@ def _verdict(found: Verification) -> Line:
     if found.faults:
         text = f"{counted(found.faults, 'thing')} {'is' if found.faults == 1 else 'are'} wrong in {read}."
         return Line(text, style="red")
+    if any(each.code in _UNKNOWN for each in found.answers):
+        return Line(f"Nothing wrong was found in {read}, but not all can be known.")
     return Line(f"Nothing is wrong in {read}.", style="green")
