@@ -279,10 +279,11 @@ def test_a_long_epoch_is_written_once_a_minute_and_oftener_with_its_states(tmp_p
     writer.sums()
     writer.write_when_due(state=True)
     assert batches_in(path) == 3
-    clock.now_ns += 60 * 10**9
     writer.note(3, [3])
+    writer.sums()
+    writer.write_when_due(state=True)  # many frameworks take one at every step
+    assert batches_in(path) == 3
+    clock.now_ns += 5 * 10**9
     writer.note(4, [4])
-    clock.now_ns += 60 * 10**9
-    writer.note(5, [5])
-    assert batches_in(path) == 5
+    assert batches_in(path) == 4
     writer.close()

@@ -210,7 +210,7 @@ class ReceiptWriter:
         """Hash what was noted since the last time. On the thread that iterates; on any, once it is closed."""
         if self._earlier is not None:
             self.settle_earlier()
-        if not self._numbers:
+        if not self._numbers and not self._unwritten:
             return
         with self._folding:
             packed, rows, numbers = self._packed, self._rows, self._numbers
@@ -226,8 +226,11 @@ class ReceiptWriter:
 
     def write_when_due(self, *, state: bool = False) -> None:
         """Write, unless that was done a moment ago. ``state``: one is taken, which some frameworks do at every step."""
-        due_ns = min(self._due_ns, self._wrote_ns + _STATE_GAP_NS) if state else self._due_ns
-        if self._sink is not None and monotonic_ns() >= due_ns:
+        if self._sink is None:
+            return
+        if state:  # if it is not due yet, one of the next batches writes up to this state
+            self._due_ns = min(self._due_ns, self._wrote_ns + _STATE_GAP_NS)
+        if monotonic_ns() >= self._due_ns:
             self.write()
 
     def _fold(self, keys: Words, ends: Words, numbers: Words) -> None:
@@ -332,6 +335,8 @@ class ReceiptWriter:
                 self._settle()
                 receipt_file.append(path, self._news())
                 self._watch_end()
+            else:
+                self._unwritten.clear()
         except Exception as error:  # the disk may have room again at the next
             self._unplug(error)
         now_ns = self._wrote_ns = monotonic_ns()
