@@ -32,6 +32,18 @@ class Lines(IterableDataset):
             yield torch.full((4,), float(index))
 
 
+class OneScratch(Waiting):
+    """Another thread may fill the tensor before it is copied."""
+
+    def __init__(self):
+        self.scratch = torch.empty(4)
+
+    def __getitem__(self, index):
+        self.scratch.fill_(index)
+        time.sleep(0.002)
+        return self.scratch.clone()
+
+
 def step(batch):
     assert batch.shape[1] == 4
     time.sleep(0.001)
@@ -60,6 +72,14 @@ def test_a_loader_is_tuned_by_running_it_until_ctrl_c():
     assert shares == sorted(shares)
     assert bests[0] is None
     assert next(iter(loader)).shape == (4, 4)  # it is the user's, and works as before
+
+
+def test_threads_that_would_change_the_batches_are_not_tried():
+    """Threads once won, because samples wait, and each of their batches was wrong."""
+    found = tune(DataLoader(OneScratch(), batch_size=8, num_workers=1), budget_s=10.0, save=False)
+    assert not found.recommended.shares
+    assert not any(each.setting.shares for each in found.points)
+    assert any("they would change the batches: " in each for each in found.warnings), found.warnings
 
 
 def test_samples_that_raise_and_streams_that_nobody_shares_out():

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+import stoker
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand
 from stoker._tools.sandbox.client import Answer, SandboxClient
@@ -200,6 +201,74 @@ def fresh(samples: Any) -> Any:
 def test_a_collate_fn_that_keeps_its_memory_is_found(collate_fn: Any, keeps: bool):
     with ward(DataLoader(Rows(), batch_size=8, collate_fn=collate_fn)) as here:
         assert here.ask("work", seconds=0.1).fact.keeps_batches is keeps
+
+
+class Scratch(Rows):
+    """Makes each sample in memory that all threads share, in one of several ways."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way, self.buffer = way, torch.empty(16)
+
+    def __getitem__(self, index: int) -> Any:
+        return getattr(self, self.way)(index)
+
+    def copied(self, index: int) -> Any:
+        self.buffer.fill_(index)
+        time.sleep(0.002)
+        return self.buffer.clone()
+
+    def returned(self, index: int) -> Any:
+        return self.buffer.fill_(index)
+
+    def not_again(self, index: int) -> Any:
+        if self.length == 0:
+            raise RuntimeError("it is in use")
+        self.length = 0
+        time.sleep(0.002)
+        self.length = 40
+        return torch.full((16,), index)
+
+    def random(self, index: int) -> Any:
+        return torch.rand(16)
+
+    def own_numbers(self, index: int) -> Any:
+        return torch.rand(16, generator=stoker.generator("torch"))
+
+    def flat(self, index: int) -> Any:
+        return torch.full((16,), index)
+
+    def new(self, index: int) -> Any:
+        time.sleep(0.0005)
+        return {"x": torch.full((16,), index), "name": str(index)}
+
+
+@pytest.mark.parametrize(
+    ("way", "safe", "said"),
+    [
+        ("copied", False, "batches of 8 threads differ from those of one, with rows "),
+        ("returned", False, "memory that it fills again"),
+        ("not_again", False, "with 8 threads at once: RuntimeError: it is in use"),
+        ("random", None, "samples are random"),
+        ("own_numbers", True, "equal"),
+        ("new", True, "equal"),
+    ],
+)
+def test_batches_of_many_threads_are_compared_with_those_of_one(way: str, safe: Any, said: str):
+    with ward(DataLoader(Scratch(way), batch_size=4)) as here:
+        found = here.ask("thread_safety", threads=8, batches=24, seconds=0.1, limit_s=60.0).fact
+        assert found.safe is safe, found
+        assert said in found.text
+
+
+def test_batches_are_compared_as_the_loader_makes_them():
+    for options in ({"batch_size": None}, {"batch_size": 4, "collate_fn": OneBuffer()}):
+        with ward(DataLoader(Scratch("new" if options["batch_size"] is None else "flat"), **options)) as here:
+            assert here.ask("thread_safety", rows=2, seconds=0.1, limit_s=60.0).fact.safe
+    with ward(DataLoader(Rows(bad=(1,)), batch_size=4)) as here:
+        found = here.ask("thread_safety", limit_s=60.0).fact
+        assert found.safe is None
+        assert "ValueError: row 1 is gone" in found.text
 
 
 def test_streams_go_round_and_settings_that_cannot_be_are_refused():

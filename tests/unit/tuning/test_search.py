@@ -12,7 +12,7 @@ from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Host, Work
 from stoker._tools.sandbox.outcome import ProbeFailure
 from stoker._tools.tune.answer import AnswerBuilder
-from stoker._tools.tune.facts import Target
+from stoker._tools.tune.facts import Target, ThreadSafety
 from stoker._tools.tune.model.block import Block
 from stoker._tools.tune.model.race import RaceEntry
 from stoker._tools.tune.search import Search
@@ -48,6 +48,7 @@ class Fake:
     host: Host | Exception = HOST
     work: list[Work | Exception] = field(default_factory=lambda: [COMPUTE])
     demand: Demand | BaseException = field(default_factory=lambda: Demand(0))
+    safety: ThreadSafety | Exception = field(default_factory=lambda: ThreadSafety(True, "they are equal"))
     loading_s: float = 3.0
     interrupt_at: int | None = None
     probe_failure: Mapping[Setting, ProbeLost] = field(default_factory=dict)
@@ -76,7 +77,9 @@ class Fake:
         if probe == "cache":
             raise ProbeLost("not tried")
         self.now += 2.0
-        answer: Any = {"host": self.host, "work": None, "demand": self.demand}[probe]
+        answer: Any = {"host": self.host, "work": None, "demand": self.demand, "thread_safety": self.safety}[
+            probe
+        ]
         if probe == "work":
             answer = self.work.pop(0)
         if isinstance(answer, BaseException):

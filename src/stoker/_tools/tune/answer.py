@@ -16,7 +16,7 @@ from stoker._tools.tune.model.cache import cache_forecast, cache_gain
 from stoker._tools.tune.model.prior import predict
 from stoker._tools.tune.model.regime import Regime, regime
 from stoker._tools.tune.result import Tuning
-from stoker._tools.tune.safety import replayed_workers, safe_setting
+from stoker._tools.tune.safety import may_use_threads, replayed_workers, safe_setting, without_threads
 from stoker._tools.tune.search import Search
 
 _MUCH = 0.25
@@ -141,7 +141,10 @@ class AnswerBuilder:
         replayed = None
         if search.stopped != "failed":
             replayed = replayed_workers(search.host, search.work, search.demand, search.prior, batches)
-        return safe_setting(search.host, search.target, replayed, search.work, search.demand)
+        target, safety = search.target, search.thread_safety
+        if target is not None and safety is not None and not may_use_threads(safety, target.setting):
+            target = replace(target, setting=without_threads(target.setting))
+        return safe_setting(search.host, target, replayed, search.work, search.demand)
 
     def _points(self) -> tuple[Point, ...]:
         search = self._search

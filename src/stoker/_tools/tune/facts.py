@@ -54,6 +54,17 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadSafety:
+    """Whether threads that use the dataset at the same time leave batches as they are. ``safe`` is None if nothing shows it.
+
+    ``text`` says why, or what differs.
+    """
+
+    safe: bool | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Likeness:
     """Whether two engines give the same batches. ``alike`` is None if unknown; ``text`` says why, or what differs."""
 

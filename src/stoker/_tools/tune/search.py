@@ -9,7 +9,7 @@ from typing import Protocol
 
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand, Work
-from stoker._tools.tune.facts import Target
+from stoker._tools.tune.facts import Target, ThreadSafety
 from stoker._tools.tune.instruments.sample_parts import SampleParts
 from stoker._tools.tune.knobs.multiprocessing_context import StartTrial, chosen_start, try_starts
 from stoker._tools.tune.model import candidates, verdict
@@ -18,7 +18,7 @@ from stoker._tools.tune.model.candidates import KnobContext
 from stoker._tools.tune.model.prior import Prior, predict, prior
 from stoker._tools.tune.model.race import Race, RaceEntry
 from stoker._tools.tune.model.verdict import CEILING
-from stoker._tools.tune.safety import bounds_of, this_host
+from stoker._tools.tune.safety import bounds_of, left_out_sentence, may_use_threads, this_host, thread_trial
 from stoker._tools.tune.session import ProbeLost, Prober, ask_host, block_trial, find_step
 
 _LEAST_S = 0.7
@@ -100,6 +100,8 @@ class Search:
         self.notes: list[str] = []
         self.sample_parts: SampleParts | None = None
         """What of a sample's work a cache could keep; None: not looked, or it cannot be told."""
+        self.thread_safety: ThreadSafety | None = None
+        """Whether threads leave the batches as they are; None: nobody looked, as long as no setting with threads was proposed."""
         self._closed: set[Setting] = set()
 
     @property
@@ -136,6 +138,8 @@ class Search:
         if self._session.left_s < _LEAST_S:
             self._give_up("budget", "the budget was spent before two settings could be compared")
             return
+        if self.target is not None and self.target.setting.shares:
+            self._compare_threads((self.target.setting,))
         if self._is_worth_it():
             if self._needs_no_worker():
                 self.stopped = "no worker can help"
@@ -230,7 +234,7 @@ class Search:
         """Whether data takes more than 3 % of a step with the current setting. True if the demand is unknown."""
         assert self.target is not None
         assert self.work is not None
-        if not self.demand.step_ns:
+        if not self.demand.step_ns or self._threads_break:
             return True
         self._progress("the headspace")
         baseline = self.target.setting
@@ -268,8 +272,15 @@ class Search:
         bounds = replace(bounds, start_method=self._try_starts())
         context = KnobContext(self.host, self.work, self.demand, self.prior, bounds)
         settings = candidates.first(self.target.setting, context)
-        if bounds.most is not None and self.target.setting.workers > bounds.most:
-            settings = settings[1:]  # data that several workers read repeatedly is no more data
+        if bounds.threads and (context.mostly_waits or any(each.shares for each in settings)):
+            self._compare_threads(settings)
+            if not may_use_threads(self.thread_safety, self.target.setting):
+                context = replace(context, bounds=replace(bounds, threads=False))
+                settings = candidates.first(self.target.setting, context)
+        if self._threads_break or (bounds.most is not None and self.target.setting.workers > bounds.most):
+            settings = settings[
+                1:
+            ]  # data that is wrong, or that several workers read repeatedly, is no more data
         alone, self.race = self.race, Race(settings[0], settings[1:], cpus=self.host.cpus)
         self._expect(settings)
         whole_s = self._session.left_s
@@ -285,22 +296,52 @@ class Search:
             self._expect(new)
             self._run_rounds(until_s=0.0)
         self.stopped = self.race.stopped or "budget"
-        self._look_beyond()
+        self._look_beyond(context)
         if self.race.best is None and alone is not None and not self.race.failed:
             self.race = alone
         elif self.race.best is None:
             reasons = list(dict.fromkeys(self.race.failed.values()))
             self._give_up(self.stopped, reasons[0] if reasons else "there was no time for a single block")
 
-    def _look_beyond(self) -> None:
+    def _compare_threads(self, settings: Iterable[Setting]) -> None:
+        """Find out, once, whether threads leave the batches as they are. Where it cannot be found out, it is unknown."""
+        assert self.target is not None
+        assert self.work is not None
+        if self.thread_safety is not None or self.target.stream or not self.work.batch_ns:
+            return
+        self._progress("whether threads change the batches")
+        trial = thread_trial(settings, self.target.own_collate, self.work, self._session.left_s)
+        within_s = 3 * trial["limit_s"]
+        try:
+            self.thread_safety = self._session.ask(
+                "thread_safety", limit_s=within_s, within_s=within_s, trial=trial
+            )
+        except ProbeLost as error:
+            self.thread_safety = ThreadSafety(
+                None, f"comparing their batches failed: {str(error).rstrip('.')}"
+            )
+        assert self.thread_safety is not None
+        said = left_out_sentence(self.thread_safety, self.target.setting)
+        if said:
+            self.notes.append(said)
+
+    @property
+    def _threads_break(self) -> bool:
+        """Whether the present setting uses threads, and they change the batches: it may not be the answer."""
+        found = self.thread_safety
+        return (
+            found is not None
+            and found.safe is False
+            and self.target is not None
+            and self.target.setting.shares
+        )
+
+    def _look_beyond(self, context: KnobContext) -> None:
         """Note the settings that had no time and that the replay predicts to be better than the best."""
         assert self.race is not None
-        assert self.work is not None
-        assert self.prior is not None
         best = self.race.best
         if best is None:
             return
-        context = KnobContext(self.host, self.work, self.demand, self.prior, bounds_of(self.target))
         near = candidates.around(best, self.race.tried, context)
         faster_ns = (1 - CEILING) * context.predicted_ns(best)
         self.untried = tuple(each for each in near if context.predicted_ns(each) < faster_ns)

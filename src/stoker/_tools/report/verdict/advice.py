@@ -115,8 +115,9 @@ def _io(case: AdviceCase) -> list[VerdictFinding]:
             case.finding(
                 "use-threads",
                 f"{case.worker_share('off_ns')} of the workers' time is off the CPU",
-                "Threads wait as well as processes, start at once and share memory; try them if the dataset is thread-safe.",
-                case.edit("executor", "thread"),
+                "Threads wait as well as processes, start at once and share memory. But they may change the batches of a dataset "
+                "that is not thread-safe: stoker tune compares them first.",
+                None,
                 Gain(None, "the rate stays the same; memory and start-up time shrink"),
             )
         )

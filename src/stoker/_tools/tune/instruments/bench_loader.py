@@ -88,11 +88,13 @@ class BenchLoader:
         *,
         order: Iterable[Any] | None = None,
         on_bad_sample: str | None = None,
+        generator: Any = None,
     ) -> None:
         """Starts nothing. Raises the loader's own errors about these arguments.
 
         If there are indices to avoid, samples that raise are tolerated, because others may raise too.
-        ``order`` replaces the target's batches of indices, and ``on_bad_sample`` the argument of stoker's loader.
+        ``order`` replaces the target's batches of indices, and ``on_bad_sample`` the argument of stoker's loader. The base seed
+        comes from ``generator``; the default is torch's global one.
         """
         self.setting = setting
         self.batch_bytes = 0
@@ -107,7 +109,7 @@ class BenchLoader:
         os.environ.pop(ENVIRONMENT, None)  # a trial is not the user's run: do not record it
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self.loader = _loader(subject, setting, order or EndlessOrder(subject), on_bad_sample)
+            self.loader = _loader(subject, setting, order or EndlessOrder(subject), on_bad_sample, generator)
         self._iterator: Any = None
         self._came = False
 
@@ -146,6 +148,12 @@ class BenchLoader:
             return 0
         ask = getattr(self.recorder, "window", None)
         return max(self.setting.window, (ask() or 0) if ask is not None else 0)
+
+    @property
+    def refills_samples(self) -> bool:
+        """Whether worker threads found that ``__getitem__`` returns memory that it fills again."""
+        executor = getattr(self._pool(), "executor", None)
+        return bool(getattr(executor, "refills_samples", False))
 
     def pids(self) -> list[int]:
         """The process ids of live workers."""
@@ -198,7 +206,9 @@ def limit_native_threads() -> None:
         single_thread()
 
 
-def _loader(subject: Subject, setting: Setting, order: Iterable[Any], on_bad_sample: str | None) -> Any:
+def _loader(
+    subject: Subject, setting: Setting, order: Iterable[Any], on_bad_sample: str | None, generator: Any
+) -> Any:
     from torch.utils.data import DataLoader as TorchLoader
 
     from stoker.loader import DataLoader
@@ -207,6 +217,7 @@ def _loader(subject: Subject, setting: Setting, order: Iterable[Any], on_bad_sam
     arguments: dict[str, Any] = {
         "collate_fn": given.get("collate_fn"),
         "worker_init_fn": given.get("worker_init_fn"),
+        "generator": generator,
     }
     if given.get("in_order") is False:
         arguments["in_order"] = False
