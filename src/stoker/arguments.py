@@ -6,17 +6,18 @@ the code that uses it. ``tests/unit/test_arguments.py`` compares the table with 
 
 ``Options`` below the table holds the values that the engine uses, resolved once, with the reason for each.
 
-This module is a leaf: it imports the standard library only, and any module may import it.
+This module imports the standard library and ``argument_numbers`` only, and any module may import it.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from inspect import Parameter
 from typing import Any, Literal, NamedTuple, get_args
+
+from stoker.argument_numbers import parse_bytes, shown
 
 Executor = Literal["process", "thread", "inline", "ray"]
 RngMode = Literal["batch", "sample", "torch"]
@@ -26,17 +27,6 @@ RNG_MODES: tuple[str, ...] = get_args(RngMode)
 BAD_SAMPLE_MODES: tuple[str, ...] = get_args(BadSampleMode)
 REQUIRED: Any = Parameter.empty
 """The default of an argument that has none."""
-_UNITS = {
-    "": 1,
-    "k": 10**3,
-    "m": 10**6,
-    "g": 10**9,
-    "t": 10**12,
-    "ki": 2**10,
-    "mi": 2**20,
-    "gi": 2**30,
-    "ti": 2**40,
-}
 
 
 class ExecutorKind(NamedTuple):
@@ -101,21 +91,12 @@ class Auto(int):
         return int.__repr__(self)
 
 
-MOST_WORKERS = 4095
-"""The number of workers that one loader can have: its status page has a row for each."""
-
-
-def require_worker_count(num_workers: Any) -> None:
-    """Raises ValueError for a number that no machine has room for. Other wrong values are torch's to refuse."""
-    if isinstance(num_workers, int) and num_workers > MOST_WORKERS:
-        given = num_workers if num_workers < 1 << 60 else f"a number with {num_workers.bit_length()} bits"
-        raise ValueError(f"num_workers should be at most {MOST_WORKERS}, but got num_workers={given}")
-
-
 def is_auto(num_workers: Any) -> bool:
     """Whether the loader is to choose the number itself. Raises ValueError for another text."""
     if isinstance(num_workers, str) and num_workers != AUTO:
-        raise ValueError(f"num_workers should be a number or {AUTO!r}, but got num_workers={num_workers!r}")
+        raise ValueError(
+            f"num_workers should be a number or {AUTO!r}, but got num_workers={shown(num_workers)}"
+        )
     return isinstance(num_workers, str | Auto)
 
 
@@ -175,7 +156,7 @@ class Argument(NamedTuple):
 def _one_of(modes: tuple[str, ...]) -> Check:
     def check(name: str, value: Any, context: Context) -> None:
         if value not in modes:
-            raise ValueError(f"{name} should be one of {modes}, but got {name}={value!r}")
+            raise ValueError(f"{name} should be one of {modes}, but got {name}={shown(value)}")
 
     return check
 
@@ -183,11 +164,11 @@ def _one_of(modes: tuple[str, ...]) -> Check:
 def _executor(name: str, value: Any, context: Context) -> None:
     if value is not None and executor_name(value) not in tuple(EXECUTORS):
         raise ValueError(
-            f"{name} should be one of {tuple(EXECUTORS)}, a stoker.Ray or None, but got {name}={value!r}"
+            f"{name} should be one of {tuple(EXECUTORS)}, a stoker.Ray or None, but got {name}={shown(value)}"
         )
     if context.num_workers > 0 and not executor_kind(value).workers:
         raise ValueError(
-            f"executor={value!r} makes batches without workers, but got num_workers={context.num_workers}"
+            f"executor={shown(value)} makes batches without workers, but got num_workers={context.num_workers}"
         )
 
 
@@ -199,7 +180,7 @@ def _int(name: str, value: Any) -> None:
 def _count(name: str, value: Any, context: Context) -> None:
     _int(name, value)
     if value < 0:
-        raise ValueError(f"{name} should be non-negative, but got {name}={value}")
+        raise ValueError(f"{name} should be non-negative, but got {name}={shown(value)}")
 
 
 def _count_or_none(name: str, value: Any, context: Context) -> None:
@@ -226,7 +207,9 @@ def _device(name: str, value: Any, context: Context) -> None:
     ):
         raise TypeError(f"{name} should be a string, a torch.device or None, but got {type(value).__name__}")
     if value == "":
-        raise ValueError(f'{name} should name a device, such as "cuda" or "auto", but got {name}={value!r}')
+        raise ValueError(
+            f'{name} should name a device, such as "cuda" or "auto", but got {name}={shown(value)}'
+        )
 
 
 def _path_or_bool(name: str, value: Any, context: Context) -> None:
@@ -255,13 +238,14 @@ def _prefetch_epochs(name: str, value: Any, context: Context) -> None:
 def _threads(name: str, value: Any, context: Context) -> None:
     _int(name, value)
     if value < 1:
-        raise ValueError(f"{name} should be at least 1, but got {name}={value}")
+        raise ValueError(f"{name} should be at least 1, but got {name}={shown(value)}")
     if value == 1:
         return
-    given = f"but got {name}={value}"
+    given = f"but got {name}={shown(value)}"
     if executor_kind(context.executor).threads:
         raise ValueError(
-            f"threads_per_worker is for worker processes: with executor={context.executor!r} raise num_workers instead, {given}"
+            f"threads_per_worker is for worker processes: with executor={shown(context.executor)} raise num_workers instead, "
+            f"{given}"
         )
     if context.iterable:
         raise ValueError(
@@ -518,21 +502,3 @@ def resolve(
         reasons=reasons,
         backend=None if num_workers == 0 or isinstance(executor, str) else executor,
     )
-
-
-def parse_bytes(value: int | str, name: str = "memory_budget") -> int:
-    """Bytes from a number or a text such as "2GiB" or "500 MB". ``name`` is the argument, for errors."""
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise TypeError(
-            f"{name} should be a number of bytes or a text like '2GiB', but got {type(value).__name__}"
-        )
-    if isinstance(value, int):
-        number = value
-    else:
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", value.lower())
-        if found is None:
-            raise ValueError(f"{name} should be a number of bytes or a text like '2GiB', but got {value!r}")
-        number = int(float(found[1]) * _UNITS[found[2] or ""])
-    if number <= 0:
-        raise ValueError(f"{name} should be positive, but got {value!r}")
-    return number

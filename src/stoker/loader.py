@@ -36,6 +36,7 @@ from stoker._runtime.pool.finished_pools import FinishedPools
 from stoker._runtime.pool.loader_stats import LoaderStats
 from stoker._runtime.pool.outside_compile import leave_files_alone, outside_compile
 from stoker._runtime.pool.pool import Pool
+from stoker.argument_numbers import REQUIREMENTS, require_batch_size
 from stoker.errors import coded
 
 T_co = TypeVar("T_co", covariant=True)
@@ -167,6 +168,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         recorded_by_lightning = "__pl_saved_args" in vars(self)
         # Set before torch's constructor counts the processes, because threads are none.
         self.executor: arguments.Executor | Ray | None = executor
+        require_batch_size(batch_size)
         super().__init__(
             dataset,
             batch_size,
@@ -323,8 +325,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
                 threads=threads,
             )
             value = arguments.Auto(self._initial_workers.workers)
-        if attr == "num_workers":
-            arguments.require_worker_count(value)
+        if attr in REQUIREMENTS:
+            REQUIREMENTS[attr](value)
         if attr == "num_workers" and self._known:
             self._renumber(value)
         super().__setattr__(attr, value)

@@ -25,15 +25,14 @@ import stoker
 from stoker import arguments
 from stoker._runtime.executors import registry
 from stoker._tools.tune.knobs import KNOBS
+from stoker.argument_numbers import MOST_WORKERS, parse_bytes
 from stoker.arguments import (
     ARGUMENTS,
     BY_NAME,
-    MOST_WORKERS,
     OWN,
     LeftOpen,
     Options,
     check,
-    parse_bytes,
     resolve,
 )
 

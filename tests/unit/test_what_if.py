@@ -16,7 +16,7 @@ from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import Demand
 from stoker._tools.report.what_if.recorded_work import MOST_WINDOW, recall
 from stoker._tools.report.what_if.what_if import parse
-from stoker.arguments import MOST_WORKERS
+from stoker.argument_numbers import MOST_WORKERS
 from stoker.cli.main import main
 from stoker.errors import RecordError
 from tests.unit.records import MS, loader, machine, run, steps

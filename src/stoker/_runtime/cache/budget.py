@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from stoker._host.memory_available import Gauge, MemoryAvailable
-from stoker.arguments import parse_bytes
+from stoker.argument_numbers import parse_bytes
 from stoker.errors import CacheRefused
 
 _log = logging.getLogger("stoker")

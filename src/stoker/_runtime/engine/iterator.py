@@ -158,7 +158,7 @@ class StokerIter(_Base):  # type: ignore[misc]
             self._progress,
             seed=self._base_seed,
             pipe_seed=self._shared_seed or 0,
-            timeout_s=self._timeout,
+            timeout_s=self._timeout if isinstance(self._timeout, int | float) else float(self._timeout),
             recorder=self._recorder,
             rows=(loader.batch_size or 1) if self._iterable else 1,
             autoscaler=autoscaler,

@@ -11,7 +11,7 @@ from stoker._runtime.simulation.predictions import SimulationCase
 from stoker._runtime.simulation.setting import Setting
 from stoker._runtime.simulation.work import ROUSING_NS, Demand, Work
 from stoker._tools.report.trace.steps import Batch, BatchPart, batches
-from stoker.arguments import MOST_WORKERS
+from stoker.argument_numbers import MOST_WORKERS
 
 _CROWDED = 0.5
 """So many CPUs have to be missing before neighbours are reckoned with."""
