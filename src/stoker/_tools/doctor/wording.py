@@ -48,7 +48,7 @@ NETWORK = r"urllib3|requests[\\/]|http[\\/]client\.py|aiohttp|botocore|s3fs|gcsf
 STARTING = (
     r"popen_(?:fork|spawn_\w+|forkserver)\.py(?!:\d+: \w*Warning)|"
     r"reduction\.py(?:\", line \d+,|:\d+,?)? in dump\b|in _launch\b|w\.start\(\)|"
-    r"_Popen\(process_obj\)|multiprocessing[\\/]forking\.py|_get_iterator\b"
+    r"_Popen\(process_obj\)|multiprocessing[\\/]forking\.py|_get_iterator\b|def dump\(obj, file, protocol=None\)"
 )
 """A process was being started."""
 WITH_WORKERS = (

@@ -47,7 +47,7 @@ _PREFIX = re.compile(
     | std(?:err|out)[ ][FP]                                                      # containerd
     | [IWEF]\d{4}[ ]\d\d:\d\d:\d\d\.\d+[ ]{1,8}\d+[ ][\w./-]{1,80}:\d+\]         # glog
     | [\w.-]{1,60}[ ]{1,20}\|                                                    # docker compose
-    | \[?(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\]?[ ]{0,4}(?:[:|-]|(?=[ ]))
+    | \[?(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\]?[ ]{0,4}(?:[:|]|-(?!>)|(?=[ ]))
     | \d{1,4}:(?=[ ])                                                            # srun -l
     | E(?=[ ]{3})                                                                # pytest
     | >(?=[ ])                                                                   # quoted mail
@@ -79,6 +79,8 @@ _BOX_PATH = re.compile(
     r"[│┃] (?=[^\s│┃❱])(?!(?:[^│┃\n]* )?in [^\s│┃]+\s*[│┃]$)([^│┃\n]*?[\\/][^│┃\n]*?)\s*[│┃]$"
 )
 """The first line of a path that rich broke: its end, with "in" and a name, is on the next."""
+_TYPED = str.maketrans("‘’‛“”：（）", "'''\"\":()")
+"""Signs that editors and keyboards put for those that programs print."""
 _CONTINUED = "\x01"
 _FRAMES = ("─", "━", "╭", "╰", "╮", "╯")
 _MOST_BLANK = 3
@@ -251,6 +253,8 @@ def _plain(line: str, depth: int = 0) -> list[str]:
         if match is None:
             break
         line = line[match.end() :]
+    if not line.isascii():
+        line = line.translate(_TYPED)
     if "](" in line or "<http" in line:
         line = _LINK.sub(lambda match: match[1] or "", line)
     if line[:1] in ("│", "┃"):  # rich draws a box around tracebacks

@@ -29,7 +29,8 @@ _PASSED = re.compile(
 """What the run went on after: exceptions that Python could not raise (a clean-up that failed), warnings of stoker's with all
 that is said in them."""
 _RAISED = re.compile(
-    r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception)(?:\b|Traceback \(most)|\braised \w+Error\b"
+    r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception)(?:\b|Traceback \(most)|\braised \w+Error\b|\b[A-Z]\w*(?:Error|Exception)\([\"']|"
+    r"^CUDA error: "
     r"|^Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+(?!KeyboardInterrupt)[\w.]+(?:: |$)",
     re.MULTILINE,
 )

@@ -35,6 +35,9 @@ CHECK = Check(
     marks=(
         Mark(r"^ *init_fn\(worker_id\)", weight=26),
         Mark(r"in worker_init_fn\b", also=(IN_WORKER,), weight=24),
+        Mark(
+            r"in \w*worker_init_fn\b", also=(r"\bworker_init_fn ?= ?[\w.]+\(",), weight=24
+        ),  # called where it is to be named
         Mark(r"spec\.worker_init_fn\((?:boot\.)?worker\)|stoker: worker_init_fn raised", weight=26),
     ),
 )

@@ -118,7 +118,7 @@ CHECK = Check(
             r"unable to allocate shared memory\(shm\) for file", never=(r"Cannot allocate memory",), weight=28
         ),
         Mark(
-            r"might be caused by insufficient shared memory \(shm\)|workers are out of shared memory",
+            r"might be caused by insufficient shared memory|workers are out of shared memory",
             weight=28,
         ),
         Mark(rf"worker {PIDS} is killed by signal: [Bb]us error", weight=24),

@@ -162,7 +162,9 @@ CHECK = Check(
         ),
         Mark(
             r"[Tt]oo many open files",
-            also=(rf"{IN_WORKER}|reductions\.py|resource_sharer|rebuild_storage|{LOADER}",),
+            also=(
+                rf"{IN_WORKER}|reductions\.py|resource_sharer|rebuild_storage|{LOADER}|\b(?:get|build|make)_\w*data_?loaders?\(",
+            ),
             never=(r"uvicorn|nginx|http\.server|Accept failed|aiohttp",),
             weight=24,
         ),

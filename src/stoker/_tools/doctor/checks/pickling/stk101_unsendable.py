@@ -114,6 +114,12 @@ CHECK = Check(
         *by_a_loader(
             r"(?:[Cc]annot|[Cc]an't|can not) (?:pickle|serialize) (?!local\b)'?[\w.]+'? objects?\b", weight=20
         ),
+        Mark(  # in a rank, which is started already
+            r"(?:[Cc]annot|[Cc]an't|can not) (?:pickle|serialize) (?!local\b)'?[\w.]+'? objects?\b",
+            also=(r"while not \w*context\.join\(\)|-- Process \d+ terminated with the following error",),
+            never=(FEEDING, POOLS),
+            weight=12,
+        ),
         told(r"pickl(?:e|ing) errors?|pickling problem"),
         Mark(  # LMDB's, which datasets hold
             r"(?:[Cc]annot|[Cc]an't) pickle '?Environment'? objects?\b", never=(POOLS,), weight=11

@@ -83,7 +83,7 @@ CHECK = Check(
     marks=(
         Mark(r"ValueError: too many fds", also=(rf"{LOADER}|forkserver|spawnv_passfds",), weight=25),
         Mark(r"bad value\(s\) in fds_to_keep", also=(rf"{LOADER}|forkserver|spawnv_passfds",), weight=25),
-        Mark(r"^ValueError: too many fds", never=(FRAME,), weight=20),
+        Mark(r"^ValueError: (?:too many fds|bad value\(s\) in fds_to_keep)", never=(FRAME,), weight=20),
     ),
     rows=(20,),
 )

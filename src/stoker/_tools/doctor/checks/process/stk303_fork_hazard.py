@@ -120,7 +120,7 @@ CHECK = Check(
         ),
         Mark(
             r"may have been in progress in another thread when fork\(\) was called",
-            also=(rf"{LOADER}|{TRAINERS}|{ABOUT_LOADERS}|\btorch\b",),
+            also=(rf"{LOADER}|{TRAINERS}",),
             never=(_RUBY,),
             weight=22,
         ),

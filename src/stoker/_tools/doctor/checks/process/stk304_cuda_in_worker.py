@@ -32,7 +32,17 @@ from stoker._record.finding import Finding
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.samples import SampleFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import ABOUT_LOADERS, FEEDING, FRAME, IN_WORKER, LOADER, OTHERS, POOLS
+from stoker._tools.doctor.wording import (
+    ABOUT_LOADERS,
+    FEEDING,
+    FRAME,
+    IN_WORKER,
+    LOADER,
+    OTHERS,
+    POOLS,
+    RANKS,
+    TRAINERS,
+)
 
 _ADVICE = "Return CPU tensors from the dataset, and move the batch in the training loop: batch.to(device, non_blocking=True)."
 _REFUSED = "in forked subprocess"
@@ -80,6 +90,12 @@ CHECK = Check(
     marks=(
         Mark(
             r"Cannot re-initialize (?:CUDA|XPU|HPU|NPU|\w+) in forked subprocess", also=(LOADER,), weight=30
+        ),
+        Mark(
+            r"Cannot re-initialize \w+ in forked subprocess",
+            also=(TRAINERS,),
+            never=(RANKS, POOLS),
+            weight=20,
         ),
         Mark(r"(?i)cannot re-initialize (?:cuda|xpu) in forked subprocess", never=(OTHERS, POOLS), weight=25),
         Mark(  # a process dies of it in C++: a forked one that frees or uses a tensor of its parent's

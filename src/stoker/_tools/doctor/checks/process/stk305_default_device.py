@@ -72,12 +72,12 @@ CHECK = Check(
     marks=(
         Mark(
             r"Expected an? '[\w:]+' (?:device type for generator|generator device) but found '[\w:]+'",
-            also=(rf"{LOADER}|sampler\.py|randperm",),
+            also=(rf"{LOADER}|sampler\.py|torch\.randperm\(n, generator",),
             weight=26,
         ),
         Mark(
             r"Expected an? '[\w:]+' (?:device type for generator|generator device) but found '[\w:]+'",
-            never=(FRAME,),
+            never=(FRAME, r"\b(?:torch\.Generator|randperm|randint|multinomial)\("),
             weight=20,
         ),
     ),

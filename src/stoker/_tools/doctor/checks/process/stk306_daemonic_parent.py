@@ -65,7 +65,7 @@ CHECK = Check(
         Mark(
             r"daemonic processes are not allowed to have children",
             also=(rf"\A[^\n]{{0,300}}daemonic[^\n]{{0,60}}\s*\Z|{ABOUT_TRAINING}",),
-            never=(FRAME, POOLS),
+            never=(FRAME, POOLS, r"(?i)\b(?:celery|billiard|airflow)\b"),
             weight=20,
         ),
     ),

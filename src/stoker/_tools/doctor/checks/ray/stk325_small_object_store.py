@@ -73,7 +73,7 @@ CHECK = Check(
     severity="high",
     examine=examine,
     marks=(
-        Mark(r"ObjectStoreFullError", weight=20),
+        Mark(r"ObjectStoreFullError: \S|ray\.exceptions\.ObjectStoreFullError", weight=20),
         Mark(r"OutOfDiskError: .{0,40}object store|object store .{0,20}is full", weight=16),
     ),
 )

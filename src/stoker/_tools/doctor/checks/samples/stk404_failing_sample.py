@@ -102,9 +102,14 @@ CHECK = Check(
     marks=(
         Mark(r"\w+(?: \w+)? in DataLoader worker process \d+", weight=9),
         Mark(  # its words were cut off
-            r"\bdata\.reraise\(\)|in _process_(?:data|next_batch)\b|^(?:-{1,}> ?\d+)? +return self\._process_(?:data|"
+            r"\bdata\.reraise\(\)|in _process_(?:data|next_batch)\b|^(?:-{1,}> ?\d+)? *return self\._process_(?:data|"
             r"next_batch)\(",
             weight=7,
+        ),
+        Mark(  # the sample's frames were cut off
+            r"^ *data = \[self\.dataset\[idx\] for idx in possibly_batched|"
+            r"in <listcomp>\n *(?:batch|samples) = (?:self\.)?collate_fn\(\[(?:self\.)?dataset\[i\]",
+            weight=6,
         ),
         Mark(  # the loader's frames were cut off
             r"File \"(?![^\"\n]{0,300}[\\/](?:h5py|torch|pandas)[\\/])[^\"\n]{0,300}[Dd]ata_?(?:[Ss]et|[Ll]oader)"
