@@ -199,6 +199,40 @@ def test_nothing_is_in_the_way_of_a_sample_after_that() -> None:
     assert fetcher.bind() == dataset.__getitem__
 
 
+def test_a_batch_that_began_before_something_was_found_takes_its_turn_all_the_same() -> None:
+    turn = Turn()
+    samples = KeptSamples(turn)
+    fetcher = WatchedFetcher(Buffers("whole"), samples)
+    fetcher.bind()(0)
+    with pytest.warns(UserWarning, match=SAID):
+        fetcher.bind()(1)
+    turn.leave()
+    waited: list[bool] = []
+
+    def other() -> None:
+        fetcher.bind()(2)
+        waited.append(True)
+
+    turn.take()
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert waited == []
+    turn.leave()
+    thread.join()
+    assert waited == [True]
+
+
+def test_of_large_samples_only_the_first_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_samples, "_MOST_HELD_BYTES", 20)
+    samples = KeptSamples(Turn())
+    for index in range(3):
+        samples.fetch(HARMLESS["new"], index)
+        assert len(samples._held) == 1
+    found, said = loaded(Buffers("whole"), num_workers=2, batch_size=None)
+    assert found == list(range(ROWS))
+    assert len(said) == 1
+
+
 def test_a_table_is_not_taken_for_memory_that_is_filled_again() -> None:
     found, said = loaded(TensorDataset(TABLE), num_workers=2, batch_size=1, collate_fn=first_sample)
     assert found == [int(row[0]) for row in TABLE]

@@ -35,6 +35,8 @@ _PATIENCE_S = 1.0
 """A thread waits so long for the first samples of another. One that hangs must not hold up all threads."""
 _MOST_LEAVES = 64
 _MOST_BYTES = 1 << 20
+_MOST_HELD_BYTES = 256 << 20
+"""Of larger samples, the first one alone is held."""
 _DEPTH = 6
 
 _Leaf = torch.Tensor | np.ndarray[Any, Any]
@@ -49,6 +51,7 @@ class KeptSamples:
         self._left = _WATCHED_SAMPLES
         self._held: list[tuple[_Leaf, int, int]] = []
         """Tensors and arrays of the first samples: each with the address of its memory, and a checksum of what was there."""
+        self._held_bytes = 0
         self._found = False
         self._in_turn = True
         """Whether no two threads made samples at the same time so far."""
@@ -108,7 +111,10 @@ class KeptSamples:
         starts = {_address(each) for each in leaves}
         if any(start in starts and _content(each) != content for each, start, content in self._held):
             return True
-        self._held += [(each, _address(each), _content(each)) for each in leaves]
+        some_bytes = sum(each.nbytes for each in leaves)
+        if not self._held or self._held_bytes + some_bytes <= _MOST_HELD_BYTES:
+            self._held_bytes += some_bytes
+            self._held += [(each, _address(each), _content(each)) for each in leaves]
         return False
 
     def _warn(self) -> None:
@@ -123,7 +129,7 @@ class KeptSamples:
 
 
 class WatchedFetcher(Fetcher):
-    """Fetches samples through ``KeptSamples`` as long as it watches."""
+    """Fetches samples through ``KeptSamples``, until it has found nothing."""
 
     def __init__(self, dataset: Any, kept_samples: KeptSamples) -> None:
         super().__init__(dataset)
@@ -131,7 +137,9 @@ class WatchedFetcher(Fetcher):
 
     def bind(self) -> Callable[[Any], Any]:
         fetch = super().bind()
-        return partial(self._kept_samples.fetch, fetch) if self._kept_samples.watches else fetch
+        samples = self._kept_samples
+        # ``found`` comes second: it may become true while a batch that began without the turn is here.
+        return partial(samples.fetch, fetch) if samples.watches or samples.found else fetch
 
     def bind_batched(self) -> Callable[[Any], Any] | None:
         fetch = super().bind_batched()
