@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import numpy as np
@@ -196,3 +197,31 @@ def test_the_batches_of_torchs_own_collation_are_the_users() -> None:
     before = counters().totals()
     assert torch.equal(cached[3]["x"], torch.arange(3.0) + 4)
     assert counters().totals().hits == before.hits + 1
+
+
+class Scanner:
+    """Holds what cannot be read, and is sent to workers all the same."""
+
+    def __init__(self) -> None:
+        self.__setstate__(None)
+
+    def __getstate__(self) -> str:
+        return "scanner"
+
+    def __setstate__(self, state: Any) -> None:
+        pattern: Any = re.compile("a")
+        self.scanner = pattern.scanner("a")
+
+
+@pytest.mark.parametrize("setting", ["fork", "persistent", "spawn"])
+def test_workers_share_a_store_for_what_has_no_identity_and_other_caches_do_not(setting: str) -> None:
+    first, second = (Pictures(Shift()) for _ in range(2))
+    first.scanner = second.scanner = Scanner()  # type: ignore[attr-defined]
+    caches = [stoker.cache(each, "1MiB") for each in (first, second)]
+    assert caches[0]._handle.plan.token != caches[1]._handle.plan.token
+    with stoker.DataLoader(caches[0], batch_size=8, **SETTINGS[setting]) as loader:
+        list(loader)
+        list(loader)
+        found = loader.stats()["cache"]
+    assert (found["hits"], found["misses"], found["passed"]) == (40, 40, 0)
+    assert [each.cache_info()["entries"] for each in caches] == [40, 0]

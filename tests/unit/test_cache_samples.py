@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import random
@@ -18,6 +19,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset
 
 import stoker
 from stoker._runtime.cache.counters import CacheTotals, counters
+from stoker._runtime.cache.proving.apart import ChildLost, run_apart
 from stoker._runtime.cache.proving.checking import made_again
 from stoker._runtime.cache.storage import sample_codec
 from stoker.errors import CacheMismatch, CacheRefused, RandomSamples, UnsendableError
@@ -30,6 +32,10 @@ def since(before: CacheTotals) -> tuple[int, int, int]:
     """Hits, misses and passed samples of this thread since then."""
     now = counters().totals()
     return now.hits - before.hits, now.misses - before.misses, now.passed - before.passed
+
+
+def raising(error: Exception) -> None:
+    raise error
 
 
 def bits(sample: Any) -> bytes:
@@ -256,6 +262,29 @@ def test_before_refuses_a_dataset_that_goes_on_after_its_transform() -> None:
         stoker.cache(Scaled(Compose([RandomShift()])), "1MiB", before="transform")
 
 
+def test_before_names_a_transform_that_is_called_by_keyword() -> None:
+    class Keyword(Pictures):
+        def __getitem__(self, index):
+            return self.transform(image=self.pictures[index])
+
+    with pytest.raises(CacheRefused, match=r"transform\(image=…\).*stoker\.cached"):
+        stoker.cache(Keyword(lambda image: image), "1MiB", before="transform")
+
+
+def test_an_exception_in_the_proof_is_quoted() -> None:
+    with pytest.raises(ChildLost, match="it raised LookupError: no such row"):
+        run_apart(lambda say: raising(LookupError("no such row")))
+
+
+def test_no_finalizer_of_this_process_runs_in_the_proof() -> None:
+    """A collection there would run those of the parent's objects: Ray's would speak on the parent's connections."""
+
+    def ends(say: Any) -> None:
+        say(gc.isenabled())
+
+    assert run_apart(ends) == [[False]]
+
+
 def test_before_names_a_missing_transform() -> None:
     with pytest.raises(CacheRefused, match=r"Rows\.transform is None"):
         stoker.cache(Rows([1]), before="transform")
@@ -267,7 +296,7 @@ def test_an_attribute_that_changes_is_another_dataset(caplog: pytest.LogCaptureF
     assert cached[1][0][0] == cached[1][0][0] == 2
     cached.transform = Compose([Twice(), Twice()])
     assert cached[1][0][0] == cached[1][0][0] == 4
-    assert "transform of the cached dataset changed" in caplog.text
+    assert "transform.transforms of the cached dataset changed" in caplog.text
     pictures.transform.transforms.append(Twice())
     assert cached[1][0][0] == 8
     cached.transform = Compose([RandomShift()])

@@ -12,15 +12,15 @@ import operator
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 
 from stoker._runtime.cache import files
 from stoker._runtime.cache.counters import counters
-from stoker._runtime.cache.identity import Identity, of_dataset
+from stoker._runtime.cache.identity import Identity, of_copy, of_dataset
 from stoker._runtime.cache.proving.checking import Verifier, made_again, require_equal
 from stoker._runtime.cache.proving.draws import DrawWatch
 from stoker._runtime.cache.proving.parts import parts_of
@@ -38,8 +38,9 @@ _log = logging.getLogger("stoker")
 class CacheFacts:
     """What a cached dataset knows of itself; it travels to workers.
 
-    ``identity`` is the dataset's, from its ``parts``; ``changing`` are the attributes that fetching changes. Entries carry ``tag``.
-    ``before`` and ``steps`` say where the dataset is cut. ``info`` is part of what ``cache_info`` returns.
+    ``identity`` is the dataset's, from its ``parts``, of which ``opaque`` could not be read. ``changing`` are those that fetching
+    changes: they count as they were at first. Entries carry ``tag``. ``before`` and ``steps`` say where the dataset is cut.
+    ``info`` is part of what ``cache_info`` returns.
     """
 
     length: int
@@ -51,6 +52,7 @@ class CacheFacts:
     steps: int | None
     verify: float
     info: dict[str, Any]
+    opaque: dict[str, str] = field(default_factory=dict)
 
 
 class CachedDataset(Dataset[Any]):
@@ -75,7 +77,9 @@ class CachedDataset(Dataset[Any]):
 
     def __getattr__(self, name: str) -> Any:
         if name == "__getitems__" and self._cache.split is None:
-            inner = getattr(self.dataset, name)  # without one there, there is none here
+            inner = _batch_getter(self.dataset)
+            if inner is None:  # without one there, there is none here
+                raise AttributeError(f"{type(self.dataset).__name__!r} object has no attribute {name!r}")
             return lambda indices: self._cache.fetch_together(indices, inner)
         if name.startswith("__") or name in ("dataset", "_handle", "_cache"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -118,7 +122,7 @@ class _SampleCache:
         self._dataset = dataset
         self._handle = handle
         self._verifier = Verifier(facts.verify)
-        self._identity = Identity(facts.parts, {})
+        self._identity = of_copy(dataset, Identity(facts.parts, facts.opaque))
         self._recheck = 0
         self._told: set[str] = set()
         self._lock = threading.Lock()
@@ -145,19 +149,22 @@ class _SampleCache:
         with self._lock:
             if dataset is self._dataset and not self._watch.changed():
                 return
-            now = of_dataset(dataset, known=self._identity)
+            begun = Identity(self.facts.parts)
+            now = of_dataset(dataset, known=self._identity).as_begun(begun, self.facts.changing)
             before, self._identity = self._identity, now
-            identity = now.whole(self.facts.changing)
+            identity = now.whole()
             if identity == self.facts.identity:
                 self._begin(dataset, self.facts.steps)
                 return
-            names = [name for name in now.differing(before) if name]
+            names = [name.strip() for name in now.differing(before) if name]
             text = "%s of the cached dataset changed, so samples that were kept before are made anew"
             self._tell("changed", text, " and ".join(names) or "an attribute")
             self._begin(dataset, None)
             steps = None if self.split is None else self.split.steps
             tag = tag_of(identity_of_cut(identity, self.facts.before, steps))
-            self.facts = replace(self.facts, identity=identity, tag=tag, parts=now.parts, steps=steps)
+            self.facts = replace(
+                self.facts, identity=identity, tag=tag, parts=now.parts, steps=steps, opaque=now.opaque
+            )
             self._recheck = 2
 
     def fetch_view(self, index: Any) -> Any:
@@ -199,21 +206,31 @@ class _SampleCache:
         )
         began_ns = time.perf_counter_ns()
         mark = self._mark()
-        made = inner([indices[place] for place in missing]) if missing else []
+        files.begin([path for place in missing for path in self._paths_of(indices[place])])
+        try:
+            made = inner([indices[place] for place in missing]) if missing else []
+        finally:
+            stamps = files.end()
         cost_ns = (time.perf_counter_ns() - began_ns) // max(1, len(missing))
+        if self._watch.changed():
+            self._watch.renew()
         counters().misses += len(missing)
         if (
             not found
             or not isinstance(made, list | tuple)
             or len(made) != len(missing)
             or self._drew(mark, indices)
+            or not self._is_settled(stamps, indices)
         ):
             counters().passed += len(missing)
             return made if not found or len(missing) == len(indices) else inner(indices)
         samples: list[Any] = [None] * len(indices)
+        facts = (
+            marshal.dumps((stamps, [])) if stamps else b""
+        )  # which file is for which sample, nothing tells
         for place, sample in zip(missing, made, strict=True):
             samples[place] = sample
-            self._keep(store, indices[place], keys[place], sample, b"", cost_ns)
+            self._keep(store, indices[place], keys[place], sample, facts, cost_ns)
         for place, each in enumerate(found):
             if each is not None:
                 samples[place] = self._hit(store, indices[place], each, False)
@@ -235,6 +252,8 @@ class _SampleCache:
             sample = sample_codec.decode(bytearray(store.view[start:root_start]), 0, root)
         if self._verifier.due():
             self._verify(index, bytes(store.view[start:root_stop]))
+        if facts_stop != root_stop:
+            files.note_hit(marshal.loads(store.view[root_stop:facts_stop])[0])
         count = counters()
         count.hits += 1
         count.hit_bytes += root_stop - start
@@ -246,17 +265,17 @@ class _SampleCache:
 
     def _miss(self, store: Store, index: int, key: EntryKey) -> Any:
         mark = self._mark()
-        files.begin()
+        files.begin(self._paths.of(index))
         began_ns = time.perf_counter_ns()
         try:
             sample, places = self._make(index)
             cost_ns = time.perf_counter_ns() - began_ns
         finally:
-            stamps = files.end(self._paths.of(index))
+            stamps = files.end()
         if self._watch.changed():  # by the dataset itself: a handle that it opened, a number that it counts
             self._watch.renew()
         counters().misses += 1
-        if self._drew(mark, index):
+        if self._drew(mark, index) or not self._is_settled(stamps, index):
             counters().passed += 1
         else:
             if self._recheck > 0:
@@ -271,6 +290,16 @@ class _SampleCache:
                 cost_ns,
             )
         return sample if self.split is None else self.split.finish(sample, places)
+
+    def _paths_of(self, index: Any) -> list[str]:
+        return self._paths.of(index) if type(index) is int and 0 <= index < self.facts.length else []
+
+    def _is_settled(self, stamps: bytes | None, index: Any) -> bool:
+        """Whether the files of a sample stayed as they were while it was made."""
+        if stamps is None:
+            text = "a file of sample %s changed while the sample was made, so it is not kept"
+            self._tell("unsettled", text, index)
+        return stamps is not None
 
     def _make(self, index: int) -> CutSample:
         """Make a sample, up to the part that runs anew."""
@@ -331,6 +360,16 @@ class _SampleCache:
         if what not in self._told:
             self._told.add(what)
             _log.warning("%s", text % parts)
+
+
+def _batch_getter(dataset: Any) -> Callable[[Any], Any] | None:
+    """Return the dataset's ``__getitems__``; None where it fetches one by one, as torch's Subset of a plain dataset does."""
+    found: Callable[[Any], Any] | None = getattr(dataset, "__getitems__", None)
+    while found is not None and type(dataset) is Subset:
+        dataset = dataset.dataset
+        if not callable(getattr(dataset, "__getitems__", None)):
+            return None
+    return found
 
 
 def identity_of_cut(identity: bytes, before: str | None, steps: int | None) -> bytes:

@@ -14,8 +14,8 @@ from torch.utils.data import IterableDataset
 from stoker._host.local_ranks import job, local_ranks
 from stoker._runtime.cache import budget as budgets
 from stoker._runtime.cache.dataset import CachedDataset, CacheFacts, identity_of_cut, tag_of
-from stoker._runtime.cache.function import CachedFunction, FunctionFacts
-from stoker._runtime.cache.identity import of_dataset, of_function
+from stoker._runtime.cache.function import CachedFunction, FunctionFacts, unread
+from stoker._runtime.cache.identity import Identity, of_dataset, of_function
 from stoker._runtime.cache.proving.parts import parts_of
 from stoker._runtime.cache.proving.proof import Proof, prove, refuse
 from stoker._runtime.cache.split import SplitDataset
@@ -67,13 +67,16 @@ def cache(
     limit_bytes = budgets.of_memory(budget) if path is None else budgets.of_disk(budget, path)
     _require_room(limit_bytes, proof, dataset)
     found = of_dataset(dataset)
-    whole = found.whole(proof.changing)
+    whole = found.whole()
     steps = None if split is None else split.steps
     identity = identity_of_cut(whole, before, steps)
-    plan, ranks = _plan(identity, length, limit_bytes, type(dataset).__name__, path, name)
+    _require_identity(found, "dataset", path, name)
+    plan, ranks = _plan(
+        identity, length, limit_bytes, type(dataset).__name__, path, name, alone=bool(found.opaque)
+    )
     facts = CacheFacts(
         length, whole, tag_of(identity), found.parts, proof.changing, before, steps, verify,
-        _info(name, path, ranks, before),
+        _info(name, path, ranks, before), found.opaque,
     )  # fmt: skip
     return CachedDataset(dataset, _opened(plan), facts)
 
@@ -113,10 +116,12 @@ def cached(
     _check(verify)
     limit_bytes = budgets.of_memory(budget) if path is None else budgets.of_disk(budget, path)
     slots = min(1 << 24, max(1 << 12, limit_bytes // _SLOT_BYTES))
-    identity = of_function(function).whole()
+    found = of_function(function)
+    _require_identity(found, "function", path, name)
+    identity = found.whole()
     label = getattr(function, "__name__", type(function).__name__)
-    plan, ranks = _plan(identity, slots, limit_bytes, label, path, name)
-    facts = FunctionFacts(tag_of(identity), verify, _info(name, path, ranks, None))
+    plan, ranks = _plan(identity, slots, limit_bytes, label, path, name, alone=bool(found.opaque))
+    facts = FunctionFacts(tag_of(identity), verify, _info(name, path, ranks, None), found.parts, found.opaque)
     return CachedFunction(function, _opened(plan), facts)
 
 
@@ -148,6 +153,11 @@ def _check(verify: float) -> None:
         raise CacheRefused(f"verify must be a share from 0 to 1, such as 0.01, not {verify!r}")
 
 
+def _require_identity(found: Identity, root: str, path: Any, name: str | None) -> None:
+    if found.opaque and (path is not None or name is not None):
+        raise CacheRefused(unread(found, root))
+
+
 def _require_room(limit_bytes: int, proof: Proof, dataset: Any) -> None:
     if proof.bytes + 256 > limit_bytes:
         raise CacheRefused(
@@ -157,11 +167,17 @@ def _require_room(limit_bytes: int, proof: Proof, dataset: Any) -> None:
 
 
 def _plan(
-    identity: bytes, slots: int, limit_bytes: int, label: str, path: Any, name: str | None
+    identity: bytes, slots: int, limit_bytes: int, label: str, path: Any, name: str | None, *, alone: bool
 ) -> tuple[StorePlan, int]:
-    """Return which store this is, and how many local ranks share it."""
+    """Return which store this is, and how many local ranks share it.
+
+    With ``alone`` a part of the identity is a random number of this call. Ranks then have stores of their own, and divide the
+    budget.
+    """
     ranks, _ = local_ranks(os.environ)
     together = job(os.environ) if ranks > 1 else None
+    if alone and together is not None:
+        together, limit_bytes = None, limit_bytes // ranks
     if path is not None:
         folder = os.path.abspath(os.fspath(path))
         label = _safe(name) if name is not None else f"{_safe(label)}-{identity.hex()[:12]}"

@@ -1,5 +1,7 @@
 """Remembers which files a sample was made from, with size and mtime, so that a changed file makes the sample anew.
 
+A file counts as it was before it was opened. If it is another one when the sample is made, the sample is not kept.
+
 Python tells of every file that it opens (an audit hook, installed with the first sample that is kept). Files that C libraries open
 are not told of: for these, paths in a list of the dataset with one entry for each index are used, such as ImageFolder's
 ``samples``.
@@ -11,47 +13,72 @@ import marshal
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
-from stoker._runtime.cache.identity import attributes, is_library
+from stoker._runtime.cache.digest import attributes
+from stoker._runtime.cache.sources import is_library
 
-_MOST_FILES = 1024
+_MOST_FILES = 4096
 _NOT_DATA = ("/proc/", "/sys/", "/dev/")
 _CODE = (".py", ".pyc", ".pyi", ".so", ".pth")
 
 
+Stamp = tuple[int, int] | None
+Stamps = dict[str, Stamp]
+"""Files with size and mtime; None for one that is not there."""
+
+
 class _Recording(threading.local):
-    paths: list[str] | None = None
+    """The files that this thread opened, with their stamps. A cached function inside a cached dataset has one more of these."""
+
+    def __init__(self) -> None:
+        self.inner: list[Stamps] = []
 
 
 _recording = _Recording()
 _hooked = False
 
 
-def begin() -> None:
-    """Begin to note the files that this thread opens for reading."""
+def begin(more: Sequence[str] | Stamps = ()) -> None:
+    """Begin to note the files that this thread opens for reading.
+
+    ``more`` are known otherwise, as a C library opens them; with stamps, if they were looked at before.
+    """
     global _hooked
     if not _hooked:
         _hooked = True
         sys.addaudithook(_note)
-    _recording.paths = []
+    _recording.inner.append(dict(more) if isinstance(more, dict) else {path: stamp_of(path) for path in more})
 
 
-def end(more: Sequence[str] = (), apart_from: Sequence[str] = ()) -> bytes:
-    """End it; return the files with their stamps as bytes, b"" without any. ``more`` are known otherwise."""
-    paths, _recording.paths = _recording.paths or [], None
-    found: list[tuple[str, int, int]] = []
-    known = {os.path.abspath(path) for path in apart_from} if paths else set()
-    for path in dict.fromkeys([*more, *paths]):
-        if path in known:
-            continue
-        stamp = stamp_of(path)
-        if stamp is not None and len(found) < _MOST_FILES:
-            found.append((path, *stamp))
+def end(apart_from: Collection[str] = ()) -> bytes | None:
+    """End it; return the files with their stamps as bytes, b"" without any.
+
+    None: one of them changed since it was opened, or there are too many, so nothing that was made from them can be kept. A file
+    in ``apart_from`` is only looked at for that. What is noted here counts for the recording around this one, too.
+    """
+    noted = _recording.inner.pop()
+    if _recording.inner:
+        outer = _recording.inner[-1]
+        for path, stamp in noted.items():
+            outer.setdefault(path, stamp)
+    if len(noted) > _MOST_FILES or any(stamp_of(path) != stamp for path, stamp in noted.items()):
+        return None
+    found = [(path, *stamp) for path, stamp in noted.items() if stamp is not None and path not in apart_from]
     return marshal.dumps(found) if found else b""
+
+
+def note_hit(stamps: Any, named: Stamps | None = None) -> None:
+    """Note the files of a result that was kept, for the sample around it: those in ``stamps``, and ``named`` ones."""
+    if _recording.inner:
+        outer = _recording.inner[-1]
+        for path, size, mtime_ns in marshal.loads(stamps) if len(stamps) else ():
+            outer.setdefault(path, (size, mtime_ns))
+        for path, stamp in (named or {}).items():
+            outer.setdefault(path, stamp)
 
 
 def unchanged(files: Any) -> bool:
@@ -59,7 +86,7 @@ def unchanged(files: Any) -> bool:
     return all(stamp_of(path) == (size, mtime_ns) for path, size, mtime_ns in marshal.loads(files))
 
 
-def stamp_of(path: str) -> tuple[int, int] | None:
+def stamp_of(path: str) -> Stamp:
     """Return size and mtime of a regular file or folder; None if there is none."""
     try:
         facts = os.stat(path)
@@ -69,12 +96,13 @@ def stamp_of(path: str) -> tuple[int, int] | None:
 
 
 def _note(event: str, args: tuple[Any, ...]) -> None:
-    if event != "open" or _recording.paths is None:
+    if event != "open" or not _recording.inner:
         return
     path, mode, flags = args
     if isinstance(path, bytes):
         path = os.fsdecode(path)
-    if not isinstance(path, str) or len(_recording.paths) >= _MOST_FILES:
+    noted = _recording.inner[-1]
+    if not isinstance(path, str) or len(noted) > _MOST_FILES:
         return
     if (mode is not None and "r" not in mode) or (
         isinstance(flags, int) and flags & os.O_ACCMODE != os.O_RDONLY
@@ -82,7 +110,7 @@ def _note(event: str, args: tuple[Any, ...]) -> None:
         return
     path = os.path.abspath(path)
     if not path.startswith(_NOT_DATA) and not path.endswith(_CODE) and not is_library(path):
-        _recording.paths.append(path)
+        noted.setdefault(path, stamp_of(path))
 
 
 class PathLists:

@@ -12,7 +12,7 @@ import torch
 
 from stoker._pickling.attributes import Path, slots_of, spell_path
 from stoker._pickling.instances import own_dict
-from stoker._runtime.cache.identity import attributes
+from stoker._runtime.cache.digest import attributes
 from stoker._runtime.cache.proving.draws import DrawWatch, is_generator
 
 _DEEP = 8

@@ -140,7 +140,7 @@ def _fetching(
                         "Keep the decoder's output instead: dataset.loader = stoker.cached(dataset.loader)"
                     )
                 )
-        say(frozenset(of_dataset(dataset).differing(before)))
+        say(frozenset(of_dataset(dataset, known=before).differing(before)))
 
     return work
 
