@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from stoker._tools.profile import supervisor
+from stoker.cli.command import output_file, script_command
 from stoker.cli.command.exit_status import (
     INTERRUPTED,
     deliver,
@@ -21,7 +22,6 @@ from stoker.cli.command.exit_status import (
     tidy_ends,
 )
 from stoker.cli.command.patch_output import put_patches
-from stoker.cli.command.script_command import CONTEXT
 from stoker.cli.completion import files
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _NOTHING = 1
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(context_settings=script_command.CONTEXT)
 @click.option(
     "--budget", type=click.FloatRange(min=1), callback=seconds, default=60.0, show_default=True, metavar="SECONDS",
     help="Time for the script; what was seen until then counts.",
@@ -40,9 +40,10 @@ _NOTHING = 1
 @click.option("--write", is_flag=True, help="Print the edits as a patch, and apply it.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-    help="Also write the report page (.html), or .md, .json, .txt.",
+    help="Also write the report page (.html, .md, .txt), or all as JSON (.json).",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite the file of --output.")
+@click.option("-m", "module", is_flag=True, help="SCRIPT is a module, run as python -m does.")
 @click.argument("script", shell_complete=files)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 def command(
@@ -52,6 +53,7 @@ def command(
     write: bool,
     output: Path | None,
     force: bool,
+    module: bool,
     script: str,
     arguments: tuple[str, ...],
 ) -> None:
@@ -62,26 +64,43 @@ def command(
     Exit code: 0, 1 when no loader handed out a batch, 2 when the script cannot be started, 130 after Ctrl-C.
     """
     require(as_json and (fix or write), "--json has the patch in it: leave --fix and --write out")
-    require(not Path(script).is_file(), f"there is no script {script!r}")
+    script = _startable(script, module)
     require_new(output, force)
-    from stoker._tools.advise.advice import advise
+    form = output_file.form_of(output)
+    from stoker._tools.advise.advice import Command, advise
 
+    asked = Command((*(["-m"] if module else []), script, *arguments), budget)
     try:
         with tidy_ends():
             try:
-                found = advise((script, *arguments), run_s=budget, progress=_tell)
+                found = advise(asked, progress=_tell)
             except OSError as error:
                 refuse("advise", f"the script cannot be started: {error}")
             _answer(found, as_json, fix or write)
             if output is not None and not found.failed:
-                _page(found, output)
-            if fix or write:
+                _page(found, output, form)
+            if (fix or write) and not found.interrupted:
                 put_patches(
                     "advise", found.patches, found.refused, write=write, again="--write makes the change."
                 )
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    sys.exit(_NOTHING if found.failed else 0)
+    sys.exit(INTERRUPTED if found.interrupted else _NOTHING if found.failed else 0)
+
+
+def _startable(script: str, module: bool) -> str:
+    """The script's file: that of an installed command, too, such as torchrun. Ends with code 2 where Python cannot run it."""
+    flag = supervisor.shut_off(supervisor.interpreter_flags(sys.orig_argv))
+    require(flag is not None, f"under python {flag} nothing can be put into the script's interpreter")
+    if module:
+        return script
+    found = script_command.installed(script)
+    require(
+        not Path(found).is_file(),
+        f"there is no script {script!r}: advise runs a Python file, a module (-m), or an installed command of Python's, "
+        "such as torchrun",
+    )
+    return found
 
 
 def _tell(what: str) -> None:
@@ -92,17 +111,21 @@ def _answer(found: Advice, as_json: bool, aside: bool) -> None:
     from stoker._tools.advise import screen
 
     if as_json:
-        deliver("advise", json.dumps(found.as_json(), indent=2, default=repr), None)
+        deliver("advise", _document(found), None)
     else:
         screen.show(found, sys.stderr if aside else None)
 
 
-def _page(found: Advice, output: Path) -> None:
-    from stoker._host.private_files import temporary_base
-    from stoker._record import journal
-    from stoker.cli.command import output_file
+def _document(found: Advice) -> str:
+    from stoker._tools.advise import plain
 
-    with tempfile.TemporaryDirectory(prefix="stoker-advise-", dir=temporary_base()) as folder:
-        record = Path(folder) / "run.stoker.json"
-        journal.write(found.record, record)
-        output_file.write([record], output_file.form_of(output) or "html", output)
+    return json.dumps(plain.as_json(found), indent=2, default=repr)
+
+
+def _page(found: Advice, output: Path, form: str | None) -> None:
+    if form == "json":
+        deliver("advise", _document(found), output)
+        return
+    from stoker._tools.advise import page
+
+    output_file.put(page.report(found), form or "html", output)

@@ -16,6 +16,7 @@ from stoker._tools.doctor.diagnosis import Diagnosis, diagnose
 from stoker._tools.doctor.facts import Missing
 from stoker._tools.doctor.facts.host import machine
 from stoker._tools.doctor.facts.probe_failures import ProbeFailure, ProbeFailures
+from stoker._tools.sandbox.held import HeldSandbox
 from stoker._tools.sandbox.target import parts
 from stoker.errors import TargetError
 
@@ -51,7 +52,8 @@ def doctor(
     ``interrupted`` is then true.
 
     Args:
-        target: The object, or its location: "package.module:object", "path/to/file.py:object".
+        target: The object, or its location: "package.module:object", "path/to/file.py:object". Or a sandbox that a script has
+            forked of itself.
         select: Codes, beginnings of codes and names of the checks to make. Default: all.
         ignore: The same, for checks to leave out.
         batch_size: Replaces the loader's own.
@@ -123,6 +125,9 @@ class _Examination:
         if isinstance(target, str):
             parts(target)
             self._open = lambda: self._loaded(target, batch_size=batch_size, num_workers=num_workers)
+        elif isinstance(target, HeldSandbox):
+            self.facts["process"] = target.process
+            self._open = lambda: self._taken(target)
         else:
             from stoker._tools.doctor.probes import process
             from stoker._tools.sandbox.target import subject_of
@@ -248,7 +253,12 @@ class _Examination:
         self.facts.setdefault("process", answer.fact)
         return sandbox
 
-    def _admit(self, subject: Subject | None) -> SandboxClient:
+    def _taken(self, held: HeldSandbox) -> SandboxClient:
+        if self._sandboxes:
+            raise TargetError("its process has ended, and there is only one with this loader")
+        return self._admit(held)
+
+    def _admit(self, subject: Subject | HeldSandbox | None) -> SandboxClient:
         from stoker._tools.sandbox.client import SandboxClient  # with psutil: the machine alone needs neither
 
         sandbox = SandboxClient(subject, memory_limit_bytes=self._limit_bytes)
@@ -289,7 +299,13 @@ def _without_target(needed: Iterable[str]) -> dict[str, Any]:
 
 def _described(target: object, facts: dict[str, Any]) -> str:
     told = facts.get("target")
-    name = target if isinstance(target, str) else type(target).__name__
+    name = (
+        target
+        if isinstance(target, str)
+        else target.name
+        if isinstance(target, HeldSandbox)
+        else type(target).__name__
+    )
     if told is None or isinstance(told, Missing):
         return name
     if told.kind == "dataset":

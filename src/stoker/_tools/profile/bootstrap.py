@@ -5,7 +5,8 @@ folder ``site``. Where other processes are not followed, the environment is made
 
 Nothing here imports torch, or anything that Python has not imported anyway: a script that never loads data runs as it would
 alone. When the script, or a library of its, has imported torch, the mode's part is installed: ``profile`` measures torch's
-loader, ``run`` puts stoker's in its place. Whatever goes wrong with that is said on stderr in one line, and the script goes on.
+loader, ``run`` puts stoker's in its place, ``advise`` also keeps
+loaders for the doctor. Whatever goes wrong with that is said on stderr in one line, and the script goes on.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 MODE = "STOKER_MODE"
-"""Environment: "profile" or "run". It stays for the processes that the script starts, unless these are not followed."""
+"""Environment: "profile", "run" or "advise". It stays for the processes that the script starts, unless these are not followed."""
 PYTHONPATH = "STOKER_PYTHONPATH"
 """Environment: the user's PYTHONPATH, where there is one and other processes are not followed. Taken out before the script runs."""
 FOLLOW = "STOKER_FOLLOW"
@@ -30,6 +31,7 @@ RECORD = "STOKER_RECORD"
 _PARTS = {
     "profile": ("stoker._tools.profile.torch_loader.install",),
     "run": ("stoker._tools.profile.swap", "stoker._tools.profile.torch_loader.install"),
+    "advise": ("stoker._tools.profile.torch_loader.install", "stoker._tools.advise.in_script"),
 }
 """By mode: modules whose ``install()`` is called, in this order, when torch is there. Loaders that ``run`` leaves to torch are
 measured."""

@@ -25,6 +25,7 @@ from stoker._host.private_files import temporary_folder
 from stoker._record.finding import size
 from stoker._tools.sandbox import progress_page, server, user_stacks
 from stoker._tools.sandbox.child import LENGTH, complete
+from stoker._tools.sandbox.held import HeldSandbox
 from stoker._tools.sandbox.outcome import ProbeFailure
 from stoker._tools.sandbox.process_tree import ProcessTree
 from stoker._tools.sandbox.subject import Subject
@@ -54,19 +55,31 @@ class Answer:
 class SandboxClient:
     """A sandbox and what is needed to end it. Close it. One request at a time."""
 
-    def __init__(self, subject: Subject | None, *, memory_limit_bytes: int | None) -> None:
-        """Fork this process, which has the subject, or with None start an interpreter that will load one."""
+    def __init__(self, subject: Subject | HeldSandbox | None, *, memory_limit_bytes: int | None) -> None:
+        """Fork this process, which has the subject, or with None start an interpreter that will load one.
+
+        A sandbox that a script has forked of itself is taken over, with its descriptors.
+        """
         self._limit_bytes = memory_limit_bytes
         self._output = b""
         self._popen: subprocess.Popen[bytes] | None = None
         self.alive = True
+        self._folder = _folder()
+        if isinstance(subject, HeldSandbox):
+            control, lifeline, self._page_fd, self._out_fd = subject.take()
+            self._control, self._lifeline = socket.socket(fileno=control), socket.socket(fileno=lifeline)
+            self._page = progress_page.ProgressPage(self._page_fd)
+            self.pid = subject.pid
+            self._processes = ProcessTree(self.pid)
+            self._processes.settle()
+            os.set_blocking(self._out_fd, False)
+            return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         life, held = socket.socketpair()
         out_r, out_w = os.pipe()
         self._control, self._lifeline, self._out_fd = ours, life, out_r
         self._page_fd = progress_page.make()
         self._page = progress_page.ProgressPage(self._page_fd)
-        self._folder = _folder()
         wires = server.SandboxPipes(theirs.fileno(), held.fileno(), self._page_fd, out_w)
         try:
             self.pid = self._start(wires) if subject is None else self._fork(wires, subject)

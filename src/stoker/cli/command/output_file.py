@@ -69,14 +69,20 @@ def write(
     watts: float | None = None,
 ) -> None:
     """Make the report and write it. Raises RecordError and TraceError; ends with code 2 when it cannot be written."""
-    from stoker._host.private_files import write_file
-    from stoker._tools.render.terminal import encodable
     from stoker._tools.report.profiler.reading import is_trace
 
     if form == "html" and output is None and sys.stdout is not None and sys.stdout.isatty():
         refuse("report", "an HTML page is nothing for a terminal: name a file, -o report.html")
     prices = {"price_per_hour": price_per_hour, "watts": watts}
     report = _traces(paths, **prices) if all(map(is_trace, paths)) else _report(paths, **prices)
+    put(report, form, output)
+
+
+def put(report: Report, form: str, output: Path | None) -> None:
+    """Write a report that has been made. Ends with code 2 when it cannot be written."""
+    from stoker._host.private_files import write_file
+    from stoker._tools.render.terminal import encodable
+
     try:
         text = _rendered(report, form, output)
     except ImportError as error:  # the chart library

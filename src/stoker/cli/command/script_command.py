@@ -82,7 +82,7 @@ def options(function: Function) -> Function:
 def launch(order: ScriptOptions) -> NoReturn:
     """Run the script, tell how it went, and end as it ended. Never returns: errors of ours are click's."""
     flags = supervisor.interpreter_flags(sys.orig_argv)
-    order = replace(order, script=_installed(order))
+    order = order if order.module else replace(order, script=installed(order.script))
     output, verdict, trace = (each and _ranked(each) for each in (order.output, order.json, order.trace))
     order = replace(order, output=output, json=verdict, trace=trace)
     _check(order, flags)
@@ -112,19 +112,19 @@ def launch(order: ScriptOptions) -> NoReturn:
     supervisor.end_as(outcome)
 
 
-def _installed(order: ScriptOptions) -> str:
+def installed(script: str) -> str:
     """The script; for the name of an installed command that Python runs, such as torchrun, its file."""
-    if order.module or os.path.exists(order.script) or os.sep in order.script:
-        return order.script
-    found = shutil.which(order.script)
+    if os.path.exists(script) or os.sep in script:
+        return script
+    found = shutil.which(script)
     if found is None:
-        return order.script
+        return script
     try:
         with open(found, "rb") as file:
             first = file.readline(512)
     except OSError:
-        return order.script
-    return found if first.startswith(b"#!") and b"python" in first else order.script
+        return script
+    return found if first.startswith(b"#!") and b"python" in first else script
 
 
 def _check(order: ScriptOptions, flags: Sequence[str]) -> None:

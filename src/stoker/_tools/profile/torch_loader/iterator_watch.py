@@ -6,6 +6,8 @@ import threading
 import time
 from typing import Any
 
+from torch.utils.data._utils import fetch as torch_fetch
+
 from stoker._record.attribution import PARENT
 from stoker._record.run_page.page import ASKED_NS, GIVEN_NS, STEPS
 from stoker._record.schema import SlowestSample, StepRow
@@ -13,9 +15,12 @@ from stoker._runtime.device.idle_meter import IdleMeter, idle_meter
 from stoker._runtime.worker.cpu_meter import SingleTaskMeter
 from stoker._tools.probes.batch_bytes import batch_bytes
 from stoker._tools.profile.torch_loader.recorders import RecordedLoader
-from stoker._tools.profile.torch_loader.task_clock import TaskClock
+from stoker._tools.profile.torch_loader.task_clock import TaskClock, number_of
 
 _clock = time.monotonic_ns
+_FETCH = torch_fetch.__file__
+INTERRUPTED = "interrupted"
+"""The kind of the event when Ctrl-C, or its signal, ends a wait for a batch."""
 AT_ONCE_NS = 200_000
 """A batch that came within this time had been ready, where the worker does not tell."""
 
@@ -60,7 +65,9 @@ class IteratorWatch:
         given_ns = self._step_buffer.given_ns
         if self._asked_ns > given_ns:  # else the error was given in place of a batch
             self._account.recorder.stopped(self._asked_ns, _clock(), given_ns, ended=ended)
-        if not ended:
+        if isinstance(error, KeyboardInterrupt):  # workers may die of it as well, and that tells nothing
+            self._account.event(INTERRUPTED, self._place(error))
+        elif not ended:
             self._account.event("worker_died" if self._has_dead() else "error", _in_short(error))
 
     def _waits(self, since_ns: int) -> None:
@@ -93,6 +100,10 @@ class IteratorWatch:
 
     def _has_dead(self) -> bool:
         return False
+
+    def _place(self, error: BaseException) -> str:
+        """Where the batch is made that was waited for, in words: the worker, the index of the dataset. "" if not known."""
+        return ""
 
     def opened(self, began_ns: int, ended_ns: int) -> None:
         """``iter()`` took this long."""
@@ -154,9 +165,13 @@ class InlineWatch(IteratorWatch):
         return self.clock.indices(indices)
 
     def failed(self, error: BaseException) -> None:
-        if not isinstance(error, StopIteration):
+        if not isinstance(error, StopIteration | KeyboardInterrupt):
             self.given()  # the error, in place of its batch
         super().failed(error)
+
+    def _place(self, error: BaseException) -> str:
+        index = _index_in(error)
+        return "" if index < 0 else f"the training process is on {in_words(index, 1)}"
 
     def given(self) -> None:
         clock = self.clock
@@ -183,6 +198,29 @@ class InlineWatch(IteratorWatch):
     def close(self) -> None:
         self._meter.close()
         super().close()
+
+
+def in_words(index: int, rows: int) -> str:
+    """An index of the dataset, or the batch that begins with it."""
+    return (
+        f"dataset index {index}"
+        if rows <= 1
+        else f"the batch of {rows} that begins with dataset index {index}"
+    )
+
+
+def _index_in(error: BaseException) -> int:
+    """The index that torch's fetcher was on when something was raised below it; -1 where that cannot be told."""
+    trace, below = error.__traceback__, False
+    while trace is not None:
+        code, found = trace.tb_frame.f_code, trace.tb_frame.f_locals
+        if below and code.co_name == "__getitem__" and code.co_argcount > 1:
+            return number_of(found.get(code.co_varnames[1]))
+        below = below or code.co_filename == _FETCH
+        if below and "idx" in found:
+            return number_of(found["idx"])
+        trace = trace.tb_next
+    return -1
 
 
 def _in_short(error: BaseException) -> str:

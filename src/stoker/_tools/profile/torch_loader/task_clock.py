@@ -23,8 +23,17 @@ _MOST_INDEX = 1 << 62
 class TaskClock:
     """Of the batch that one thread is making now. 0: did not happen; -1: not known."""
 
-    def __init__(self, dataset: Any, collate_fn: Callable[[Any], Any], *, batched: bool) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        collate_fn: Callable[[Any], Any],
+        *,
+        batched: bool,
+        works_on: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """``works_on`` is called with an index, and how many rows begin there, as a batch and its timed rows begin."""
         self._collate_fn = collate_fn
+        self.works_on = works_on
         self._batched = batched
         self._timeable = batched and fetches_singly(dataset)
         self._slow = False
@@ -38,6 +47,9 @@ class TaskClock:
 
     def indices(self, indices: Any) -> Any:
         """The batch's indices, for torch's fetcher: as they are, or so that rows are timed."""
+        if self.works_on is not None:
+            batch = indices if type(indices) is list else [indices]
+            self.works_on(number_of(batch[0]) if batch else -1, len(batch))
         if self._slow and type(indices) is list:
             return _Timed(indices, self)
         return indices
@@ -60,13 +72,15 @@ class _Timed(list[Any]):
         self._task = clock
 
     def __iter__(self) -> Iterator[Any]:
-        task = self._task
+        task, works_on = self._task, self._task.works_on
         before_ns = _clock()
         for row, index in enumerate(super().__iter__()):
+            if works_on is not None:
+                works_on(number_of(index), 1)
             yield index
             now_ns = _clock()
             if now_ns - before_ns > task.slow_ns:
-                task.slow_row, task.slow_ns, task.slow_index = row, now_ns - before_ns, _number(index)
+                task.slow_row, task.slow_ns, task.slow_index = row, now_ns - before_ns, number_of(index)
             before_ns = now_ns
 
 
@@ -81,7 +95,7 @@ def fetches_singly(dataset: Any) -> bool:
     return not hasattr(kind, "__getitems__") and "__getitems__" not in getattr(dataset, "__dict__", {})
 
 
-def _number(index: Any) -> int:
+def number_of(index: Any) -> int:
     """A dataset's index as a number that fits in a word, else -1."""
-    number = int(index) if isinstance(index, Integral) else -1
+    number = index if type(index) is int else int(index) if isinstance(index, Integral) else -1
     return number if 0 <= number < _MOST_INDEX else -1

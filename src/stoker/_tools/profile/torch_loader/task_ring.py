@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 _ROW = struct.Struct("<13q")
 _ROW_WORDS = 16
 _SENT = 5
-_DONE, _THREADS, _CPU_NS, _HEAD_WORDS = 0, 1, 2, 4
+_DONE, _THREADS, _CPU_NS, _INDEX, _ROWS, _HEAD_WORDS = 0, 1, 2, 3, 4, 6
 """Of each worker, before the rows."""
 
 
@@ -89,6 +89,17 @@ class TaskRing:
         """How many threads a worker has, and the CPU time that all of them have used for its tasks."""
         at = worker * _HEAD_WORDS
         self._words[at + _THREADS], self._words[at + _CPU_NS] = threads, cpu_ns
+
+    def works_on(self, worker: int, index: int, rows: int) -> None:
+        """Which index of the dataset a worker is on; with ``rows`` > 1, the first of a batch of so many. -1: not known."""
+        at = worker * _HEAD_WORDS
+        self._words[at + _INDEX], self._words[at + _ROWS] = index + 1, rows
+
+    def worked_on(self, worker: int) -> tuple[int, int] | None:
+        """Read what ``works_on`` wrote, in the parent; None where no index is known."""
+        at = worker * _HEAD_WORDS
+        index, rows = self._words[at + _INDEX] - 1, self._words[at + _ROWS]
+        return (index, rows) if index >= 0 else None
 
     def worker_times(self, worker: int) -> tuple[int, int] | None:
         """Read what ``tell`` wrote, in the parent; None before the first time."""

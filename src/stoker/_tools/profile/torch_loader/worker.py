@@ -79,9 +79,15 @@ def _loop(ring: TaskRing | None) -> Any:
 def _observed(loop: Callable[..., None], args: tuple[Any, ...], ring: TaskRing) -> tuple[Any, ...]:
     """The loop's arguments, with a collate function that is timed; the queues, which are this process's own, report to us."""
     bound = inspect.signature(loop).bind(*args).arguments
-    clock = TaskClock(bound["dataset"], bound["collate_fn"], batched=bound["auto_collation"])
+    worker = bound["worker_id"]
+    clock = TaskClock(
+        bound["dataset"],
+        bound["collate_fn"],
+        batched=bound["auto_collation"],
+        works_on=functools.partial(ring.works_on, worker),
+    )
     bound["collate_fn"] = clock.collate
-    RowWriter(ring, bound["worker_id"], clock).observe(bound["index_queue"], bound["data_queue"])
+    RowWriter(ring, worker, clock).observe(bound["index_queue"], bound["data_queue"])
     return tuple(bound.values())
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from stoker._record.readings.worker_usage import Size
 from stoker._record.schema import StepRow
-from stoker._tools.profile.torch_loader.iterator_watch import AT_ONCE_NS, IteratorWatch
+from stoker._tools.profile.torch_loader.iterator_watch import AT_ONCE_NS, IteratorWatch, in_words
 from stoker._tools.profile.torch_loader.queue_hook import QueueHook
 from stoker._tools.profile.torch_loader.recorders import RecordedLoader
 from stoker._tools.profile.torch_loader.task_ring import TaskRing, TaskRow
@@ -153,9 +153,18 @@ class WorkersWatch(IteratorWatch):
         return found or TaskRow(task.position, task.idx)
 
     def failed(self, error: BaseException) -> None:
-        if self._task is not None and not isinstance(error, StopIteration):
+        if self._task is not None and not isinstance(error, StopIteration | KeyboardInterrupt):
             self.given()  # the error, in place of its batch
         super().failed(error)
+
+    def _place(self, error: BaseException) -> str:
+        """The worker that has had its task for longest is the one that is waited for."""
+        under_way = [(tasks[0].idx, worker) for worker, tasks in enumerate(self._tasks) if tasks]
+        if not under_way:
+            return ""
+        worker = min(under_way)[1]
+        found = None if self._ring is None else self._ring.worked_on(worker)
+        return f"worker {worker}" if found is None else f"worker {worker} is on {in_words(*found)}"
 
     def _has_dead(self) -> bool:
         return any(_is_dead(pid) for pid in self._pids)
