@@ -7,6 +7,7 @@ the first sample of an epoch tells which kind it is.
 
 from __future__ import annotations
 
+import copy
 import logging
 import pickle
 import weakref
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 
 from stoker._pickling.attributes import MISSING, write
-from stoker._runtime.dataset_sync.snapshot import Snapshot
+from stoker._runtime.dataset_sync.snapshot import AttributeChange, Snapshot
 
 _log = logging.getLogger("stoker")
 
@@ -33,8 +34,10 @@ def load(dataset: Any, state: bytes, *, at_start: bool) -> None:
     try:
         weakref.finalize(dataset, _loaded.pop, id(dataset), None).atexit = False
     except TypeError:  # it cannot be referred to weakly
-        return
-    _loaded[id(dataset)] = loaded
+        pass
+    else:
+        _loaded[id(dataset)] = loaded
+    loaded.load(dataset, state)
 
 
 def is_watched(dataset: Any) -> bool:
@@ -56,6 +59,12 @@ def begins_again(dataset: Any, states: Any) -> bool:
     return again
 
 
+def undo(dataset: Any) -> bool:
+    """Set the dataset back to before a loading that raised, or after which it raised. False if that is not possible."""
+    loaded = _loaded.pop(id(dataset), None)
+    return loaded is not None and loaded.set_back(dataset)
+
+
 class LoadedState:
     """A state that was loaded into a dataset in this process, until it is known how the dataset keeps it."""
 
@@ -67,11 +76,21 @@ class LoadedState:
         """States after the first sample of the epoch that was taken up."""
         self._undone = False
         self._state = pickle.loads(state)
-        before = Snapshot(dataset)
+        self._before = Snapshot(dataset)
+        self._was = _state_of(dataset)
+        self._changes: list[tuple[AttributeChange, Any]] = []
+
+    def load(self, dataset: Any, state: bytes) -> None:
+        """Load it. Called once."""
         dataset.load_state_dict(pickle.loads(state))
         self._changes = [
-            (change, change.holder.recorded().get(change.name, MISSING)) for change in before.changes()
+            (change, change.holder.recorded().get(change.name, MISSING)) for change in self._before.changes()
         ]
+
+    def set_back(self, dataset: Any) -> bool:
+        """Set all attributes to what they were before. False if its state shows that this is not all that was loaded."""
+        self._before.restore()
+        return same(_state_of(dataset), self._was)
 
     def begins_again(self, states: Any) -> bool:
         """Whether this epoch began where the state was loaded, but should not have."""
@@ -106,6 +125,14 @@ class LoadedState:
         for change, was in self._changes:
             if now[id(change.holder)].get(change.name, MISSING) is change.value:
                 write(change.holder.obj, change.name, was)
+
+
+def _state_of(dataset: Any) -> Any:
+    """A copy of its state; None if it has none before it is iterated."""
+    try:
+        return copy.deepcopy(dataset.state_dict())
+    except Exception:
+        return None
 
 
 _loaded: dict[int, LoadedState] = {}

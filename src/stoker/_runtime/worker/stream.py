@@ -2,7 +2,8 @@
 
 When the worker of a stream dies, its replacement opens the stream anew and skips as many batches as were delivered. So every sample
 arrives once, in order, if the dataset gives the same samples again. A dataset or iterator with ``state_dict`` and
-``load_state_dict`` is set to its last state instead. Then only batches that were made but not delivered are read twice.
+``load_state_dict`` is set to its last state instead. Then only batches that were made but not delivered are read twice. A state
+that leaves samples out is not used, and one that cannot be loaded is given up: the stream is read from its beginning.
 """
 
 from __future__ import annotations
@@ -21,12 +22,19 @@ from torch.utils.data.graph_settings import apply_random_seed
 from stoker._runtime.protocol.worker_spec import BatchOrder, Resume, WorkerSpec, is_stateful
 from stoker._runtime.worker import loaded_state
 from stoker._runtime.worker.bad_samples import BadSample, StreamPlace, good_samples
+from stoker._runtime.worker.shuffle_buffer import loses_samples
+
+_log = logging.getLogger("stoker")
 
 
 class StreamEnded(Exception):
     """Raised when an iterable dataset has no further batch. ``final_state`` is the state of a stateful dataset."""
 
     final_state: Resume | None = None
+
+
+class _WrongIterator(ValueError):
+    """A state has one of an iterator, and the dataset's iterator has none."""
 
 
 class Abandoned(Exception):
@@ -63,6 +71,10 @@ class SampleStream:
         self._iterator: Iterator[Any] | None = None
         self._epoch = -1
         self._ended = False
+        self._holds_place = True
+        """Whether the dataset's state says all of where the stream stands."""
+        self._loaded: Resume | None = None
+        """The state that was loaded, until a sample has followed it."""
         self._watches = False
         """Whether a state was loaded into the dataset, and it is not known yet whether it begins there again in later epochs."""
         self._pulled = 0
@@ -99,7 +111,7 @@ class SampleStream:
             return Resume(self._epoch, self._pulled, _kept(dataset), _kept(iterator), ended=self._ended)
         except Exception as error:
             self._stateful = (None, None)
-            logging.getLogger("stoker").warning(
+            _log.warning(
                 "the dataset's state_dict() cannot be kept (%r): after a crash, and when the loader's state is loaded, its "
                 "stream is read again from its beginning",
                 error,
@@ -114,34 +126,83 @@ class SampleStream:
         self._ended = False
         self._pulled = self._sampled = 0
         resume = self._resume if self._resume is not None and self._resume.epoch == order.epoch else None
-        self._resume = None
+        self._resume = self._loaded = None
+        self._holds_place = not loses_samples(self._dataset)
+        if not self._holds_place:
+            self._warn_of_buffer(order)
+            resume = None if resume is None else resume._replace(dataset=None, iterator=None, pulled=0)
+        if resume is None:
+            self._open_iterator()
+            return
+        try:
+            self._take_up(resume)
+        except _WrongIterator:
+            raise
+        except Exception as error:
+            if not self._starts_over(resume, repr(error)):
+                raise
+
+    def _take_up(self, resume: Resume) -> None:
+        """Open the stream at this state."""
         dataset = self._dataset
-        if resume is not None and resume.dataset is not None:
+        if resume.dataset is not None:
             if self._shared:
                 dataset.load_state_dict(pickle.loads(resume.dataset))
             else:
                 loaded_state.load(dataset, resume.dataset, at_start=resume.at_start or resume.ended)
-        if resume is not None and resume.ended:  # its state may already belong to the next epoch
+        if resume.ended:  # its state may already belong to the next epoch
             self._iterator, self._ended = iter(()), True
             return
         iterator = self._open_iterator()
-        self._watches = not self._shared and loaded_state.is_watched(dataset)
-        if resume is not None and not resume.fresh:
+        if not resume.fresh:
             if resume.iterator is not None:
                 if not is_stateful(iterator):
-                    raise ValueError(
+                    raise _WrongIterator(
                         f"the state that was loaded has one of the dataset's iterator, and {type(iterator).__name__} has no "
                         "load_state_dict: give the loader the dataset it had, or begin the epoch anew"
                     )
                 iterator.load_state_dict(pickle.loads(resume.iterator))
             self._pulled = resume.pulled
+        if resume.dataset is not None or resume.iterator is not None:
+            self._loaded = resume
+
+    def _starts_over(self, resume: Resume, why: str) -> bool:
+        """Open the stream at its beginning, because this state cannot be used. False if other samples would come from there."""
+        dataset = self._dataset
+        is_place = not resume.fresh and not resume.ended and (resume.pulled > 0 or resume.at_start)
+        if not is_place or self._shared or hasattr(dataset, "__stoker_reshard__"):
+            return False
+        if resume.iterator is not None and self._iterator is dataset:  # nothing to begin anew
+            return False
+        if resume.dataset is not None and not loaded_state.undo(dataset):
+            return False
+        _log.warning(
+            "worker %d cannot go on from the state of %s that was loaded: %s. Its stream is read again from the beginning of the "
+            "epoch, without the state",
+            self._worker,
+            type(dataset).__name__,
+            why,
+        )
+        self._loaded = None
+        self._pulled = self._sampled = 0
+        self._open_iterator()
+        return True
+
+    def _warn_of_buffer(self, order: BatchOrder) -> None:
+        if order.pull and not self._worker:  # once, not by every worker
+            _log.warning(
+                "the state of %s lacks the samples in its shuffle buffer: its streams are read again from the beginning of the "
+                "epoch, up to where they were",
+                type(self._dataset).__name__,
+            )
 
     def _open_iterator(self) -> Any:
         dataset = self._dataset
         iterator: Any = iter(dataset)
         self._iterator = iterator
         self._stateful = (None, None)
-        if self._keeps_state:
+        self._watches = not self._shared and loaded_state.is_watched(dataset)
+        if self._keeps_state and self._holds_place:
             apart = iterator is not dataset
             self._stateful = (
                 dataset if apart and is_stateful(dataset) else None,
@@ -175,8 +236,7 @@ class SampleStream:
         batched = self._spec.auto_collation
         wanted = len(order.indices) if batched else 1
         try:
-            if self._watches:
-                self._watches = False
+            if self._watches or self._loaded is not None:
                 samples = self._take_first(order)
                 if samples and wanted > 1:
                     samples += self._take(wanted - 1, row=1)
@@ -206,8 +266,9 @@ class SampleStream:
 
     def _take_first(self, order: BatchOrder) -> list[Any]:
         """Return the first sample of an epoch that follows a loaded state, or none. Its dataset may have to be opened again."""
-        samples = self._take(1)
-        for _ in range(2):
+        watches, self._watches = self._watches, False
+        samples = self._take(1) if self._loaded is None else self._take_after_loading(order, self._loaded)
+        for _ in range(2 if watches else 0):
             states = self._states() if samples else loaded_state.ENDED
             if not loaded_state.begins_again(self._dataset, states):
                 break
@@ -216,11 +277,35 @@ class SampleStream:
             self._sampled = 0
             self._before(order, 0)
             self._open_iterator()
+            self._watches = False
             self._before(order, self._pulled)
             samples = self._take(1)
             if not loaded_state.is_watched(self._dataset):
                 break
         return samples
+
+    def _take_after_loading(self, order: BatchOrder, resume: Resume) -> list[Any]:
+        """Return the first sample after a state was loaded, or none. If it raises, the stream is read from its beginning."""
+        self._loaded = None
+        place = self._pulled
+        try:
+            samples = self._take(1)
+        except Exception as error:
+            if not self._starts_over(resume, repr(error)):
+                raise
+        else:
+            failed = bool(self._bad) and not samples  # and it ended with that
+            if not failed or not self._starts_over(resume, self._bad[0].reason if self._bad else ""):
+                return samples
+        if self._bad:
+            self._bad.clear()
+        while self._pulled < place - 1:
+            self._pass_over(order)
+            if self._ended:
+                raise self._end()
+        self._pulled += 1
+        self._before(order, self._pulled)
+        return self._take(1)
 
     def _states(self) -> Any:
         """Of the dataset and its iterator. They may change what they return."""
