@@ -14,8 +14,11 @@ import torch
 from accelerate import data_loader as theirs
 from torch.utils.data import DistributedSampler
 
+from stoker.integrations import versions
 from stoker.integrations.rebuilt import rebuilt
 from stoker.loader import DataLoader
+
+versions.name_untested("accelerate")
 
 _log = logging.getLogger("stoker")
 AcceleratorT = TypeVar("AcceleratorT")

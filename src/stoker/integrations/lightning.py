@@ -9,7 +9,10 @@ from typing import Any
 
 from lightning.pytorch.callbacks import Callback
 
+from stoker.integrations import versions
 from stoker.loader import DataLoader
+
+versions.name_untested("lightning")
 
 
 class TrainedBatches(Callback):  # type: ignore[misc]

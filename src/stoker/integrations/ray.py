@@ -13,7 +13,10 @@ import ray.train
 from ray.train.torch import prepare_data_loader as theirs
 from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, SequentialSampler
 
+from stoker.integrations import versions
 from stoker.loader import DataLoader
+
+versions.name_untested("ray")
 
 
 def prepare_data_loader(

@@ -16,7 +16,10 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from stoker._host.private_files import followed, replacing
+from stoker.integrations import versions
 from stoker.integrations.accelerate import keep, skip_first_batches
+
+versions.name_untested("transformers")
 
 _FILE = "stoker_loader_{rank}.pt"
 
