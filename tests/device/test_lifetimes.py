@@ -96,6 +96,16 @@ def test_slots_are_free_again_when_their_copies_are_done(fake: FakeDevice) -> No
         assert (len(pool.fenced), pool.slots.leased) == (0, 0)
 
 
+def test_the_bytes_that_are_ahead_stay_within_the_memory_budget(fake: FakeDevice) -> None:
+    budget = 3 * 4 * WIDTH
+    with load(device_prefetch=16, prefetch_factor=16, memory_budget=budget) as loader:
+        seen = []
+        for batch in loader:
+            seen.append(loader.stats()["device"]["ahead_bytes"])
+            del batch
+    assert max(seen) <= budget
+
+
 def test_leaving_an_epoch_leaves_the_copies_alone(fake: FakeDevice) -> None:
     with load(device_prefetch=3) as loader:
         left = [batch for batch, _ in zip(loader, range(3), strict=False)]
