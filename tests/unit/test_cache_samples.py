@@ -265,7 +265,7 @@ def test_before_refuses_a_dataset_that_goes_on_after_its_transform() -> None:
 def test_before_names_a_transform_that_is_called_by_keyword() -> None:
     class Keyword(Pictures):
         def __getitem__(self, index):
-            return self.transform(image=self.pictures[index])
+            return self.transform(image=index)
 
     with pytest.raises(CacheRefused, match=r"transform\(image=…\).*stoker\.cached"):
         stoker.cache(Keyword(lambda image: image), "1MiB", before="transform")

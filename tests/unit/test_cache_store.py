@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +45,59 @@ def test_what_does_not_fit_is_not_kept(store: Store) -> None:
     assert not store.append(3, KEY, [bytes(1 << 19)], b"root", b"", 0)
     assert store.full
     assert store.find(3, KEY) is None
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Iterator[Callable[[int], Store]]:
+    """Opens a store in a file, as a run with this limit does."""
+    handles: list[StoreHandle] = []
+
+    def opened(limit_bytes: int) -> Store:
+        handles.append(StoreHandle(StorePlan("", 8, limit_bytes, bytes(32), str(tmp_path), "unit")))
+        return handles[-1].open()
+
+    yield opened
+    for handle in handles:
+        handle.open().close()
+
+
+def test_a_file_that_a_larger_limit_filled_is_read_whole(on_disk: Callable[[int], Store]) -> None:
+    large = on_disk(8 << 20)
+    for slot in range(4):
+        assert large.append(slot, KEY._replace(first=slot), [bytes([slot]) * (1 << 20)], b"root", b"", 0)
+    large.close()
+    small = on_disk(1 << 20)
+    for slot in range(4):
+        found = small.find(slot, KEY._replace(first=slot))
+        assert found is not None
+        assert bytes(small.view[found.start : found.root_start]) == bytes([slot]) * (1 << 20)
+    assert small.full
+    assert not small.append(5, KEY._replace(first=5), [b"data"], b"root", b"", 0)
+
+
+def test_what_others_append_beyond_the_mapping_is_no_entry(on_disk: Callable[[int], Store]) -> None:
+    small, large = on_disk(1 << 20), on_disk(64 << 20)
+    for slot in range(6):
+        assert large.append(slot, KEY._replace(first=slot), [bytes(8 << 20)], b"root", b"", 0)
+    assert small.find(5, KEY._replace(first=5)) is None
+    assert large.find(5, KEY._replace(first=5)) is not None
+
+
+def test_a_larger_limit_fills_a_full_file_further(on_disk: Callable[[int], Store]) -> None:
+    small, large = on_disk(1 << 20), on_disk(8 << 20)
+    assert small.append(0, KEY, [bytes(1 << 19)], b"root", b"", 0)
+    assert not small.append(1, KEY, [bytes(1 << 19)], b"root", b"", 0)
+    assert (small.full, large.full) == (True, False)
+    assert large.append(1, KEY, [bytes(1 << 19)], b"root", b"", 0)
+
+
+def test_a_disk_that_was_full_is_tried_again_by_the_next_run(on_disk: Callable[[int], Store]) -> None:
+    store = on_disk(1 << 20)
+    store.stop_filling(OSError(28, "No space left on device"))
+    assert store.full
+    store.close()
+    again = on_disk(1 << 20)
+    assert again.append(0, KEY, [b"data"], b"root", b"", 0)
 
 
 def test_a_word_beyond_the_end_of_the_file_is_no_entry(store: Store) -> None:

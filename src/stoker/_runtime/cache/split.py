@@ -101,10 +101,21 @@ class _Marking:
         self._marks.now = []
         return self._marks.now  # type: ignore[no-any-return]
 
-    def __call__(self, value: Any) -> Any:
-        made = self._kept(value)
+    def __call__(self, *values: Any, **named: Any) -> Any:
+        made = self._kept(_only(values, named))
         self._marks.now.append(made)
         return made
+
+
+def _only(values: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """The one value that a transform is called with. Raises CacheRefused if it is called in another way."""
+    if len(values) != 1 or named:
+        call = ", ".join(["…"] * len(values) + [f"{name}=…" for name in named])
+        raise CacheRefused(
+            f"the transform is called as transform({call}), and before= needs one that takes and returns one value. "
+            "Keep the decoder's output instead: dataset.loader = stoker.cached(dataset.loader)"
+        )
+    return values[0]
 
 
 def _chain(transform: Any) -> list[Any] | None:
@@ -174,9 +185,9 @@ def _steps_before_random(dataset: Any, attribute: str, transform: Any) -> int:
     def work(say: Callable[[Any], None]) -> None:
         inputs: list[Any] = []
 
-        def note(value: Any) -> Any:
-            inputs.append(copy.deepcopy(value))
-            return transform(value)
+        def note(*values: Any, **named: Any) -> Any:
+            inputs.append(copy.deepcopy(_only(values, named)))
+            return transform(*values, **named)
 
         source = _with(dataset, attribute, transform, note)
         for index in range(min(_SEARCHED, len(dataset))):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import select
@@ -10,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -18,6 +19,7 @@ SILENCE_S = 60.0
 """A child that says nothing for this long is ended: no sample takes that long, and a lock that was held at the fork would."""
 
 _LENGTH_BYTES = 8
+_MOST_TEXT = 2000
 
 
 class ChildLost(Exception):
@@ -28,7 +30,7 @@ def run_apart(*works: Callable[[Callable[[Any], None]], None]) -> list[list[Any]
     """Run functions in one child each, at once; return what each said, in order.
 
     Each is called with a function ``say`` that takes a value that can be pickled. Raises ChildLost. An exception in a child is
-    raised here, with its type's name.
+    raised here as ChildLost, with its type and text.
     """
     children: list[tuple[int, int]] = []
     try:
@@ -55,6 +57,7 @@ def _start(work: Callable[[Callable[[Any], None]], None]) -> tuple[int, int]:
 
 def _child(work: Callable[[Callable[[Any], None]], None], read_fd: int, write_fd: int) -> NoReturn:
     code = 1
+    gc.disable()  # a collection here would run finalizers of the parent's objects: of Ray's connections, for one
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         os.close(read_fd)
@@ -66,14 +69,24 @@ def _child(work: Callable[[Callable[[Any], None]], None], read_fd: int, write_fd
             while data:
                 data = data[os.write(write_fd, data) :]
 
-        work(say)
-        say(_END)
+        try:
+            work(say)
+        except Exception as error:
+            say(_Raised(f"{type(error).__name__}: {error}"[:_MOST_TEXT]))
+        else:
+            say(_END)
         code = 0
     finally:
         os._exit(code)
 
 
 _END = "the end of what a child says"
+
+
+class _Raised(NamedTuple):
+    """What a child says instead: the exception that ended it."""
+
+    text: str
 
 
 def _said(fd: int, pid: int) -> Iterator[Any]:
@@ -96,6 +109,8 @@ def _said(fd: int, pid: int) -> Iterator[Any]:
             buffer = buffer[_LENGTH_BYTES + length :]
             if isinstance(value, str) and value == _END:
                 return
+            if isinstance(value, _Raised):
+                raise ChildLost(f"it raised {value.text}")
             yield value
 
 

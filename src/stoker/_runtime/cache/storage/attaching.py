@@ -128,7 +128,9 @@ def _open_file(plan: StorePlan, folder: Path) -> Store:
         if found is not None:
             says = read_header(found.fd)
             if says is not None and says.identity == plan.identity and says.slots == plan.slots:
-                return _made(found, plan)
+                store = _made(found, plan)
+                store.try_again()
+                return store
             found.close()
             what = (
                 "is damaged, or of another version of stoker"

@@ -31,7 +31,8 @@ HEADER_BYTES = 4096
 ALIGN_BYTES = 64
 _HEADER = struct.Struct("<8sQQQ32s")
 _FULL_AT = 2048
-"""The word that says that the file has no more room."""
+"""The word that says up to which limit the file is full: 0 at first, ``_NO_MORE`` after an error of the system."""
+_NO_MORE = (1 << 64) - 1
 
 _ENTRY = struct.Struct("<IIQQQQIIIIQ")
 ENTRY_BYTES = _ENTRY.size
@@ -74,13 +75,14 @@ class Store:
         self.slots = slots
         self.limit_bytes = limit_bytes
         self.data_start = data_start(slots)
-        length = -(-(self.data_start + limit_bytes) // shared_pages.MIN_MAPPING_BYTES)
-        mapping = shared_pages.SharedMapping(backing.fd, 0, length * shared_pages.MIN_MAPPING_BYTES)
+        size = max(self.data_start + limit_bytes, os.fstat(backing.fd).st_size)  # filled with a larger limit
+        self._mapped = -(-size // shared_pages.MIN_MAPPING_BYTES) * shared_pages.MIN_MAPPING_BYTES
+        mapping = shared_pages.SharedMapping(backing.fd, 0, self._mapped)
         self.anchor: Any = mapping.anchor()
         self.view = mapping.view
         self.words = self.view[HEADER_BYTES : HEADER_BYTES + 8 * slots].cast("Q")
         self._flags = self.view[_FULL_AT : _FULL_AT + 8].cast("Q")
-        self._end = os.fstat(backing.fd).st_size
+        self._end = 0
         self._checks = checks
         self._boot = backing.boot
         self._checked: set[int] = set()
@@ -121,16 +123,21 @@ class Store:
         return Entry(start, start + root_start, start + root_stop, start + nbytes, cost_ns)
 
     def _reaches(self, nbytes: int) -> bool:
-        """Whether the file is that long by now. A page behind its end would be a SIGBUS."""
-        self._end = os.fstat(self.backing.fd).st_size
+        """Whether the file is that long by now, and mapped. A page behind its end would be a SIGBUS."""
+        self._end = min(os.fstat(self.backing.fd).st_size, self._mapped)
         return nbytes <= self._end
 
     # Writers
 
     @property
     def full(self) -> bool:
-        """Whether a writer found no more room."""
-        return bool(self._flags[0])
+        """Whether a writer with this limit, or a larger one, found no more room."""
+        return bool(self._flags[0] >= self.limit_bytes) or self.stored_bytes >= self.limit_bytes
+
+    def try_again(self) -> None:
+        """Fill a file that an error of the system ended the filling of: the disk may have room by now."""
+        if self._flags[0] == _NO_MORE:
+            self._flags[0] = 0
 
     def append(
         self, slot: int, key: EntryKey, data: Sequence[Any], root: bytes, facts: bytes, cost_ns: int
@@ -139,7 +146,7 @@ class Store:
 
         ``data`` are buffers that lie one behind the other; their length together is where the root begins.
         """
-        if self._flags[0]:
+        if self._flags[0] >= self.limit_bytes:
             return 0
         root_start = sum([len(each) for each in data])
         nbytes = root_start + len(root) + len(facts)
@@ -200,8 +207,8 @@ class Store:
 
     def stop_filling(self, error: OSError | None) -> None:
         """Note for all processes that nothing more fits, and say so once. What is kept stays."""
-        if not self._flags[0]:
-            self._flags[0] = 1
+        if self._flags[0] < self.limit_bytes:
+            self._flags[0] = self.limit_bytes if error is None else _NO_MORE
             if error is not None:
                 _log.warning(
                     "the sample cache %s is no longer filled: %s. Samples that it has are still used; the rest is made "
