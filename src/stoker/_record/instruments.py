@@ -13,7 +13,7 @@ _NUMPY = os.path.join(os.path.dirname(os.path.abspath(np.__file__)), "")
 
 
 class Idle(Protocol):
-    """``_device.idle.IdleMeter``, as the recorder sees it."""
+    """``_runtime.device.idle_meter.IdleMeter``, as the recorder sees it."""
 
     hidden_ns: int
     timed_ns: int

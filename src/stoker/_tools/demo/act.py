@@ -25,7 +25,7 @@ class ActContext:
 
 
 class Act(Protocol):
-    """A module of ``_demo.acts``. What ``run`` returns is plain JSON: the demo's record keeps it, and all else is made of it.
+    """A module of ``_tools.demo.acts``. What ``run`` returns is plain JSON: the demo's record keeps it, and all else is made of it.
 
     ``lines`` and ``sections`` are also asked when a record is read again, without torch: only ``run`` imports what it needs.
     Ctrl-C comes as KeyboardInterrupt in ``run``, which lets it through or returns what it has: the demo ends then.

@@ -19,7 +19,7 @@ from stoker._tools.demo.act import Act, ActContext, Tell
 from stoker._tools.demo.other_load import OtherLoad
 
 ACTS = ("scaling", "gap", "cache", "memory", "killed", "doctor", "tuner", "profile", "ray")
-"""By name, in their order: modules of ``_demo.acts``."""
+"""By name, in their order: modules of ``_tools.demo.acts``."""
 
 ASKED_FOR = frozenset({"ray"})
 """Acts that run only when they are named: they need a package of their own, and start servers."""

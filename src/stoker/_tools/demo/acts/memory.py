@@ -1,7 +1,7 @@
 """Measures how much of a list forked workers copy by only reading it, before and after it is shared.
 
 The list lies in the parent's memory, and a fork shares it until somebody writes. Reading a Python object writes its reference
-count, so the kernel copies its page. Counted is what is private to each worker (``_metrics.processes``), from the arrival
+count, so the kernel copies its page. Counted is what is private to each worker (``_host.process_memory``), from the arrival
 of its first batch, so that starting up is no part of it, to the end of the epoch.
 """
 
