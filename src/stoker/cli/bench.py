@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli.command.exit_status import INTERRUPTED, deliver, refusals, require_new, seconds, tidy_ends
+from stoker.cli.command.output_form import chosen
 from stoker.cli.command.progress import progress
 from stoker.cli.command.tune_options import about_the_run, run_arguments
 from stoker.cli.completion import files
@@ -48,7 +49,7 @@ _FAILED = 1
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Also write JSON to a file.",
+    help="Also write the comparison: as JSON, or the screen as .txt.",
 )
 @click.option("--force", is_flag=True, help="Overwrite the file of --output.")
 def command(target: str, as_json: bool, output: Path | None, force: bool, **options: Any) -> None:
@@ -61,10 +62,11 @@ def command(target: str, as_json: bool, output: Path | None, force: bool, **opti
     """
     arguments = run_arguments(options)
     require_new(output, force)
+    form = chosen(output, ("json", "text"), "json")
     try:
         with tidy_ends():
             found = _raced(target, arguments, options)
-            _tell(found, as_json, output)
+            _tell(found, as_json, output, form)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     sys.exit(INTERRUPTED if found.stopped == "interrupted" else _FAILED if found.failure else 0)
@@ -85,11 +87,12 @@ def _raced(target: str, arguments: dict[str, Any], options: dict[str, Any]) -> C
         )
 
 
-def _tell(found: Comparison, as_json: bool, output: Path | None) -> None:
+def _tell(found: Comparison, as_json: bool, output: Path | None, form: str) -> None:
     from stoker._tools.tune.forms import comparison
 
     if output is not None:
-        deliver("bench", comparison.as_json(found), output)
+        text = comparison.as_json(found) if form == "json" else comparison.render(found)
+        deliver("bench", text, output)
     if as_json:
         deliver("bench", comparison.as_json(found), None)
     else:

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from stoker.cli.command import output_file, output_form
 from stoker.cli.command.exit_status import INTERRUPTED, deliver, require, require_new, tidy_ends
 from stoker.cli.command.progress import Lines, Tell, console, has_bar
 
@@ -28,7 +29,7 @@ _FAILED = 1
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help=f"Where the page goes; {_PAGE} by default, or the next number if that file exists.",
+    help=f"Where the page goes, or the report as .md, .txt or .json; {_PAGE} by default, or the next number if that file exists.",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of the screen.")
 @click.option(
@@ -68,6 +69,7 @@ def command(
             click.echo("\n".join(textwrap.wrap(line, width_of(sys.stdout), subsequent_indent=" " * 24)))
         return
     page = _place(output, force)
+    form = output_form.chosen(output, output_file.FORMS, "html")
     require_new(kept, force)
     for each in (page, kept):
         folder = None if each is None else each.absolute().parent
@@ -85,7 +87,7 @@ def command(
                 import stoker.loader  # noqa: F401  seconds that are no act's
 
                 record = runner.perform(chosen, quick=quick, tell=tell)
-            closing = [_paged(record, page, beside=output is None and page != _PAGE)]
+            closing = [_paged(record, page, form, beside=output is None and page != _PAGE)]
             if kept is not None:
                 from stoker._tools.demo.record import dumps
 
@@ -110,15 +112,14 @@ def _place(output: Path | None, force: bool) -> Path:
     return place
 
 
-def _paged(record: dict[str, Any], page: Path, *, beside: bool) -> str:
+def _paged(record: dict[str, Any], page: Path, form: str, *, beside: bool) -> str:
     """Write the page; what is to be said of it. ``beside``: there was one of the usual name."""
     from stoker._tools.demo.page import report
-    from stoker._tools.render import html
 
     if not any(each["result"] for each in record["acts"].values()):
         return "No page was written: there is nothing to show."
     try:
-        text = html.render(report(record))
+        text = output_file.rendered(report(record), form, page)
     except ImportError as error:
         return f"No page was written: {error}"
     deliver("demo", text, page)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from stoker.cli.command.exit_status import (
     INTERRUPTED,
@@ -23,6 +24,7 @@ from stoker.cli.command.exit_status import (
     seconds,
     tidy_ends,
 )
+from stoker.cli.command.output_form import chosen, write_report
 from stoker.cli.command.patch_output import put_patches
 from stoker.cli.command.progress import has_bar, progress
 from stoker.cli.completion import codes, files
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from stoker._tools.doctor.diagnosis import Diagnosis
 
 _FORMATS = ("screen", "json", "sarif", "github", "markdown")
+_WRITTEN = ("json", "html", "md", "text", "sarif")
+_FORM_OF = {"md": "markdown", "text": "screen"}
+"""Forms of files by their names, where --format calls them otherwise."""
 _SEVERITIES = ("none", "low", "moderate", "high")
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _BISECTION_S = 300.0
@@ -72,7 +77,13 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     show_default=True,
     help="What to write.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write to a file.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write to a file. Its name says what, if --format does not: .html, .md, .txt, .json or .sarif.",
+)
 @click.option("--force", is_flag=True, help="Overwrite the file of --output.")
 @click.option(
     "--fail-on",
@@ -149,7 +160,7 @@ def command(
     Exit code: 0, 1 by --fail-on, 2 when TARGET cannot be loaded or an option is wrong, 130 after Ctrl-C.
     """
     require(as_json and form not in ("screen", "json"), f"--json and --format {form} contradict each other")
-    form = "json" if as_json else form
+    form = _form(as_json, form, output, alone=bisect or device is not None)
     fix = fix or write
     require(target is None and (fix or bisect), f"{'--fix' if fix else '--bisect'} needs a TARGET")
     require(
@@ -186,6 +197,15 @@ def command(
                 sys.exit(_exit_code(diagnosis, options["fail_on"]))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def _form(as_json: bool, form: str, output: Path | None, *, alone: bool) -> str:
+    """What is written: as options say, else as the file's name does. ``alone``: an answer that has only a screen and JSON."""
+    if click.get_current_context().get_parameter_source("form") is not ParameterSource.DEFAULT:
+        return "json" if as_json else form
+    named = chosen(output, ("json", "text") if alone else _WRITTEN, "json" if as_json else form)
+    require(as_json and named != "json", f"--json and {output} contradict each other")
+    return _FORM_OF.get(named, named)
 
 
 def _require_codes(options: dict[str, Any]) -> None:
@@ -230,6 +250,11 @@ def _exit_code(diagnosis: Diagnosis, fail_on: str) -> int:
 
 
 def _show(diagnosis: Diagnosis, target: str | None, form: str, output: Path | None, verbose: bool) -> None:
+    if form == "html" and output is not None:
+        from stoker._tools.doctor.forms import data
+
+        write_report(data.render(diagnosis), form, output)
+        return
     if form == "screen" and output is None:
         from stoker._tools.doctor.forms import screen
 
@@ -269,7 +294,7 @@ def _bisect(target: str, form: str, output: Path | None, options: dict[str, Any]
     from stoker._tools.doctor.forms import bisection as bisect_screen
 
     given = click.get_current_context().get_parameter_source("time_limit")
-    if given is click.core.ParameterSource.DEFAULT:
+    if given is ParameterSource.DEFAULT:
         options["time_limit"] = _BISECTION_S
     with refusals("doctor"), _progress(options["verbose"]) as progress:
         found = bisect(

@@ -15,6 +15,7 @@ def command(**given: Any) -> None:
     """Run SCRIPT and say where it waited for data, and why.
 
     The script runs as python SCRIPT would run it; every DataLoader in it, torch's or stoker's, is measured. At its end
-    a summary is printed on stderr and the run record is written. Everything after SCRIPT belongs to the script.
+    a summary is printed on stderr and the run record is written. With --json, --fix or --write, stdout is for the answer, and
+    what the script prints goes to stderr. Everything after SCRIPT belongs to the script.
     """
     script_command.launch(script_command.ScriptOptions(mode="profile", **given))

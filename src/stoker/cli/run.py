@@ -15,6 +15,7 @@ def command(**given: Any) -> None:
     """Run SCRIPT with stoker's DataLoader in place of torch's.
 
     The script runs as python SCRIPT would run it; every torch.utils.data.DataLoader that it makes is stoker's. At its end
-    a summary is printed on stderr and the run record is written. Everything after SCRIPT belongs to the script.
+    a summary is printed on stderr and the run record is written. With --json, --fix or --write, stdout is for the answer, and
+    what the script prints goes to stderr. Everything after SCRIPT belongs to the script.
     """
     script_command.launch(script_command.ScriptOptions(mode="run", **given))

@@ -18,6 +18,7 @@ from stoker.cli.command.exit_status import (
     seconds,
     tidy_ends,
 )
+from stoker.cli.command.output_form import chosen, write_report
 from stoker.cli.command.patch_output import put_patches
 from stoker.cli.command.progress import progress
 from stoker.cli.command.tune_options import about_the_run, run_arguments
@@ -70,7 +71,7 @@ _FAILED = 1
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Also write the record as JSON.",
+    help="Also write the tuning: as JSON, which --show and stoker report read, or as .html, .md or .txt.",
 )
 @click.option("--force", is_flag=True, help="Overwrite the file of --output.")
 @click.option("--no-save", is_flag=True, help='Save no profile for num_workers="auto".')
@@ -114,15 +115,14 @@ def command(
     for name, given in (("--fix", fix), ("--write", write), ("--show", shown), ("--output", output)):
         require(remote and bool(given), f"--executor ray and {name} contradict each other: it is a forecast")
     require_new(output, force)
+    form = chosen(output, ("json", "html", "md", "text"), "json")
     try:
         with tidy_ends():
             if remote:
                 sys.exit(_forecast(str(target), arguments, options, as_json))
             tuning = _tuned(str(target), arguments, options) if shown is None else _read(shown)
             if output is not None:
-                from stoker._tools.tune.forms import data
-
-                deliver("tune", data.render(tuning), output)
+                _write(tuning, form, output)
             _tell(tuning, target, as_json, fix or write)
             if fix or write:
                 _fix(tuning, write)
@@ -171,6 +171,16 @@ def _read(path: Path) -> Tuning:
 
     with refusals("tune", RecordError):
         return data.read(path)
+
+
+def _write(tuning: Tuning, form: str, output: Path) -> None:
+    from stoker._tools.tune.forms import data, markdown, screen
+
+    if form == "html":
+        write_report(data.render(tuning), form, output)
+        return
+    render = {"json": data.render, "md": markdown.render, "text": screen.render}[form]
+    deliver("tune", render(tuning), output)
 
 
 def _tell(tuning: Tuning, target: str | None, as_json: bool, aside: bool) -> None:

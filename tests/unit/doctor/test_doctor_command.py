@@ -126,7 +126,9 @@ def test_forms_and_files(said, tmp_path):
     assert refused.exit_code == 2
     assert "--force" in refused.stderr
     assert run("a:b", "--output", path, "--force").exit_code == 0
-    assert path.read_text().startswith("Examined")
+    assert json.loads(path.read_text())["format"] == "stoker-diagnosis"
+    assert run("a:b", "--output", path.with_suffix(".txt")).exit_code == 0
+    assert path.with_suffix(".txt").read_text().startswith("Examined")
     nowhere = run("a:b", "--output", tmp_path / "none" / "out")
     assert nowhere.exit_code == 2
     assert "cannot write" in nowhere.stderr

@@ -10,24 +10,22 @@ from typing import TYPE_CHECKING
 import click
 
 from stoker.cli.command.exit_status import refuse, require
+from stoker.cli.command.output_form import SUFFIXES
 from stoker.errors import RecordError
 
 if TYPE_CHECKING:
     from stoker._tools.render.section import Report
 
 FORMS = ("html", "md", "json", "text")
-_SUFFIXES = {
-    ".html": "html", ".htm": "html", ".md": "md", ".markdown": "md", ".json": "json", ".txt": "text", ".text": "text",
-}  # fmt: skip
 
 
 def form_of(output: Path | None) -> str | None:
     """The form that a file's name asks for; None without a file. A usage error when the name does not tell."""
     if output is None:
         return None
-    form = _SUFFIXES.get(output.suffix.lower())
+    form = SUFFIXES.get(output.suffix.lower())
     require(
-        form is None,
+        form not in FORMS,
         f"the name of {output} does not say which format to write: pass --format {'|'.join(FORMS)}",
     )
     return form
@@ -84,7 +82,7 @@ def put(report: Report, form: str, output: Path | None) -> None:
     from stoker._tools.render.terminal import encodable
 
     try:
-        text = _rendered(report, form, output)
+        text = rendered(report, form, output)
     except ImportError as error:  # the chart library
         refuse("report", str(error))
     data = f"{text}\n".encode("utf-8", "replace")  # a record may hold halves of characters
@@ -126,7 +124,8 @@ def _demo(path: Path) -> Report:
     return report
 
 
-def _rendered(report: Report, form: str, output: Path | None) -> str:
+def rendered(report: Report, form: str, output: Path | None) -> str:
+    """A report in one of FORMS. Raises ImportError when the chart library is not there."""
     from importlib import import_module
 
     if form == "text":

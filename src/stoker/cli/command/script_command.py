@@ -17,7 +17,9 @@ import click
 
 from stoker._host.private_files import temporary_folder, write_file
 from stoker._tools.profile import supervisor
-from stoker.cli.command.exit_status import say
+from stoker.cli.command.exit_status import deliver, require, say
+from stoker.cli.command.output_form import chosen
+from stoker.cli.command.script_answer import aside, put_fix, write_page
 from stoker.cli.completion import files
 
 if TYPE_CHECKING:  # what tells about the run is imported when it is over: the script is to start at once
@@ -29,6 +31,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 CONTEXT = {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]}
 """Options end at the script: what follows is the script's, --help and -m included."""
 
+FORMS = ("json", "html", "md", "text")
 _LAUNCHERS = ("horovodrun", "mpiexec", "mpirun", "srun")
 """Commands that are no Python scripts, and start ranks on other machines."""
 
@@ -49,6 +52,19 @@ class ScriptOptions:
     watts: float | None
     quiet: bool
     follow: bool = True
+    as_json: bool = False
+    fix: bool = False
+    write: bool = False
+
+    @property
+    def answers(self) -> bool:
+        """Whether standard output is for our answer, and not for what the script prints."""
+        return self.as_json or self.fix or self.write
+
+    @property
+    def form(self) -> str:
+        """What ``output`` is: "json" for the record, else the form of a report."""
+        return chosen(self.output, FORMS, "json")
 
     @property
     def argv(self) -> list[str]:
@@ -64,9 +80,15 @@ def options(function: Function) -> Function:
     file = click.Path(dir_okay=False, path_type=Path)
     for option in reversed((
         click.option("-m", "module", is_flag=True, help="SCRIPT is a module, run as python -m does."),
-        click.option("-o", "--output", type=file, help="Write the run record here. [default: SCRIPT-<time>.stoker.json]"),
+        click.option(
+            "-o", "--output", type=file,
+            help="Write the run record here, or a report: .html, .md, .txt. [default: SCRIPT-<time>.stoker.json]",
+        ),
         click.option("--force", is_flag=True, help="Overwrite existing files."),
+        click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON; what the script prints goes to stderr."),
         click.option("--verdict", "json", type=file, help="Write the verdict here, as JSON."),
+        click.option("--fix", is_flag=True, help="Print the first edit as a patch; what the script prints goes to stderr."),
+        click.option("--write", is_flag=True, help="Print the first edit as a patch, and apply it."),
         click.option("--trace", type=file, help="Write a Chrome trace here, for Perfetto."),
         click.option("--price-per-hour", type=click.FloatRange(min=0), metavar="PRICE", help="Shows idle time as money."),
         click.option("--watts", type=click.FloatRange(min=0), metavar="WATTS", help="Shows idle time as energy."),
@@ -96,9 +118,9 @@ def launch(order: ScriptOptions) -> NoReturn:
     command = [sys.executable, *flags, *order.argv]
     kept = False
     try:
-        outcome = supervisor.supervise(
-            command, supervisor.environment(order.mode, folder, os.environ, follow=order.follow)
-        )
+        environ = supervisor.environment(order.mode, folder, os.environ, follow=order.follow)
+        with aside(order.answers):
+            outcome = supervisor.supervise(command, environ)
         try:
             kept = not _tell(order, outcome, folder, default)
         except (Exception, KeyboardInterrupt) as error:  # the script has run, and its end is what counts
@@ -129,6 +151,9 @@ def installed(script: str) -> str:
 
 def _check(order: ScriptOptions, flags: Sequence[str]) -> None:
     """Refuse, before anything runs, what cannot end well."""
+    both = order.as_json and (order.fix or order.write)
+    require(both, "--json and --fix contradict each other: one is printed")
+    chosen(order.output, FORMS, "json")  # refuses a name that asks for another form
     flag = supervisor.shut_off(flags)
     if flag is not None:
         raise click.UsageError(
@@ -205,15 +230,20 @@ def _tell(order: ScriptOptions, outcome: supervisor.ScriptExit, folder: Path, de
     said = [f"{'' if number else 'Ranks':10}{each}" for number, each in enumerate(gathered.ranks)]
     said += [f"stoker: {each}" for each in (*gathered.left, *gathered.unreadable)]
     written = True
+    prices = {"price_per_hour": order.price_per_hour, "watts": order.watts}
     if record.loaders or order.output is not None:
-        path = order.output or default
+        own = order.output if order.form == "json" else None
+        path = own or default
         try:
-            path = _write(record, path, replace=order.output is not None)
+            path = _write(record, path, replace=own is not None)
             said.append(f"Record    {_shown(path)}")
+            if order.output is not None and own is None:
+                trouble = write_page(path, order.form, order.output, **prices)
+                said += [f"stoker: {trouble}"] if trouble else []
         except OSError as error:
             written = False
             said.append(f"stoker: cannot write {path}: {error.strerror}. Get it from: stoker report {folder}")
-    verdict = judge(record, price_per_hour=order.price_per_hour, watts=order.watts)
+    verdict = judge(record, **prices)
     try:
         if order.json is not None:
             write_file(order.json, f"{json.dumps(screen.as_json(verdict), default=repr)}\n".encode())
@@ -223,7 +253,7 @@ def _tell(order: ScriptOptions, outcome: supervisor.ScriptExit, folder: Path, de
             said.append(f"Trace     {_shown(order.trace)}")
     except OSError as error:
         said.append(f"stoker: {error}")
-    if not order.quiet and not _rank():  # one screen for all ranks, of the first
+    if not order.quiet and not order.as_json and not _rank():  # one screen for all ranks, of the first
         _show(verdict)
     if not record.loaders and not order.follow:
         said.append(
@@ -231,7 +261,21 @@ def _tell(order: ScriptOptions, outcome: supervisor.ScriptExit, folder: Path, de
         )
     if said and not (order.quiet and written):
         _say("\n".join(said))
+    if not _rank():
+        _answer(order, verdict)
     return written
+
+
+def _answer(order: ScriptOptions, verdict: Verdict) -> None:
+    """On standard output, where an option asks for that."""
+    if order.as_json:
+        from stoker._tools.report.verdict import screen
+
+        deliver(order.mode, json.dumps(screen.as_json(verdict), default=repr), None)
+    elif order.answers:
+        script = None if order.module else Path(order.script)
+        with contextlib.suppress(SystemExit):  # it has said why, and the script's end counts
+            put_fix(order.mode, verdict, script, write=order.write)
 
 
 def _show(verdict: Verdict) -> None:
