@@ -21,7 +21,8 @@ from stoker._tools.advise.plain import as_json
 from stoker._tools.advise.ranking import MOST_EDITS, ranked
 from stoker._tools.doctor.diagnosis import Diagnosis
 from stoker._tools.doctor.facts.randomness import RandomnessFacts
-from stoker._tools.render import markdown
+from stoker._tools.render import markdown, terminal
+from stoker._tools.render.terminal import Line
 from stoker._tools.report.verdict.verdict import judge
 from tests.unit.records import SECOND, loader, run, worker
 
@@ -121,7 +122,7 @@ class TestForecast:
     """A row for each subject: its number, or why there is none."""
 
     def rows(self, made: LoaderRecord, diagnosis: Diagnosis | None = None) -> dict[str, ForecastRow]:
-        found = forecast(run(made), made.site, (3,), diagnosis)
+        found = forecast(run(made), made.name, made.site, (3,), diagnosis)
         return {each.subject: each for each in found}
 
     def test_all_subjects_have_one(self):
@@ -157,7 +158,7 @@ def _advice(**changed: Any) -> Advice:
     diagnosis = _diagnosis(_finding("STK203", "high", "timeout=60"))
     usual = Advice(
         Command(("train.py",)), record, verdict, None, (diagnosis.subject,), (diagnosis,), ranked(verdict, [diagnosis]),
-        (), (), (), forecast(record, "train.py:31", (), diagnosis), ("a note",), "0", False, False,
+        (), (), (), forecast(record, "loader", "train.py:31", (), diagnosis), ("a note",), "0", False, False,
     )  # fmt: skip
     return replace(usual, **changed)
 
@@ -177,6 +178,12 @@ def test_the_page_has_the_edits_the_forecast_and_the_doctor():
     found = markdown.render(page.report(_advice()))
     for text in ("num_workers=5", "STK203", "## Forecast", "no accelerator was used"):
         assert text in found
+
+
+def test_a_count_at_the_beginning_of_a_text_is_no_number_of_a_list():
+    count, listed = "1 worker takes long " * 8, "1  " + "an edit " * 16
+    found = terminal.indented([Line(f"   {count}"), Line(listed)], 100)
+    assert [len(each.text) - len(each.text.lstrip()) - terminal.MARGIN for each in found] == [3, 3, 0, 3]
 
 
 def test_a_hang_stands_first_on_the_screen():

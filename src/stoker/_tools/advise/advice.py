@@ -218,11 +218,11 @@ def _forecast(
     """Of the loader that is waited for most, with the advised number of workers."""
     if not verdict.loaders:
         return ()
-    site = verdict.loaders[0].site
+    name, site = verdict.loaders[0].name, verdict.loaders[0].site
     advised = [each.edit.after.removeprefix("num_workers=") for each in edits if each.site == site]
     counts = [int(each) for each in advised if each.isdecimal()]
     diagnosis = next((each for each in diagnoses if loader_site(each) == site), None)
-    return forecast(record, site, counts, diagnosis)
+    return forecast(record, name, site, counts, diagnosis)
 
 
 def loader_site(diagnosis: Diagnosis) -> str | None:

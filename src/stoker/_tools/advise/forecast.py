@@ -40,11 +40,11 @@ class ForecastRow:
 
 
 def forecast(
-    record: RunRecord, site: str | None, counts: Sequence[int], diagnosis: Diagnosis | None
+    record: RunRecord, name: str, site: str | None, counts: Sequence[int], diagnosis: Diagnosis | None
 ) -> tuple[ForecastRow, ...]:
-    """For the loader of a site; with so many workers, beside the usual numbers. ``diagnosis`` is the doctor's, of this loader."""
-    loader = next((each for each in record.loaders if each.site == site and each.totals.steps), None)
-    if loader is None:
+    """For one loader; with so many workers, beside the usual numbers. ``diagnosis`` is the doctor's, of this loader."""
+    loader = next((each for each in record.loaders if (each.name, each.site) == (name, site)), None)
+    if loader is None or not loader.totals.steps:
         return ()
     alone = RunRecord(record.run, record.machine, [loader])
     return (
@@ -144,7 +144,7 @@ def _no_cache(loader: LoaderRecord, record: RunRecord) -> str:
         return f"does not apply: all samples take {size(need)}, and {size(room)} of memory are left"
     if totals.epochs < 2 and totals.rows >= loader.samples // max(1, record.run.world_size):
         return "no gain in this run: it had one epoch, and a cache gains from the second one on"
-    return "would save less than 1 %: it is not the making of samples that the loop waits for"
+    return "no gain is seen: the making of samples does not set the pace, or the workers are not always busy"
 
 
 def _device(record: RunRecord, loader: LoaderRecord) -> ForecastRow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -19,6 +20,8 @@ MOST_LINES = 24
 """Of one screen."""
 COLOURS = {"none": "green", "low": "default", "moderate": "yellow", "high": "red"}
 """Of what is said, by how bad it is."""
+_NUMBER = re.compile(r"\d{1,2}  +")
+"""Of a list. A count in a sentence has one space behind it."""
 _ASCII = str.maketrans({"→": "->", "−": "-", "×": "x", "…": "...", "·": ".", "–": "-", "µ": "u"})
 
 
@@ -83,7 +86,8 @@ def indented(lines: list[Line], width: int) -> list[Line]:
     for line in lines:
         line = line._replace(text=masked(line.text))
         own = line.text[: len(line.text) - len(line.text.lstrip())]
-        hang = own + ("   " if line.text.lstrip()[:2] in ("1 ", "2 ", "3 ") else "")
+        number = _NUMBER.match(line.text.lstrip())
+        hang = own + " " * (0 if number is None else number.end())
         broken = textwrap.wrap(
             line.text.strip(), width - MARGIN, initial_indent=own, subsequent_indent=hang,
             replace_whitespace=False, drop_whitespace=True, break_on_hyphens=False,
