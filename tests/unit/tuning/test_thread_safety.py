@@ -92,6 +92,15 @@ def test_no_time_is_spent_where_threads_are_no_choice():
         assert "thread_safety" not in asked(fake)
 
 
+def test_ctrl_c_before_the_race_leaves_what_was_measured_of_the_baseline():
+    fake = Fake(work=[WAITS], plant=fast_threads())
+    tuned(fake, Demand(2 * MS, source="step-ms"))
+    fake = Fake(work=[WAITS], plant=fast_threads(), interrupt_at=asked(fake).index("thread_safety") + 1)
+    found = tuned(fake, Demand(2 * MS, source="step-ms"))
+    assert found.stopped == "interrupted"
+    assert measured(found) == {LOADER.setting} == {found.recommended}
+
+
 def test_nobody_looked_is_no_proof():
     assert not may_use_threads(None, PLAIN)
     assert may_use_threads(EQUAL, PLAIN)

@@ -265,43 +265,52 @@ class Search:
         return True
 
     def _compare(self) -> None:
+        context, settings = self._proposed()
+        alone, self.race = self.race, Race(settings[0], settings[1:], cpus=self.host.cpus)
+        self._expect(settings)
+        try:
+            self._run_race(self.race, context)
+            self.stopped = self.race.stopped or "budget"
+            self._look_beyond(context)
+        finally:  # Ctrl-C, too: what was measured of the baseline counts
+            if self.race.best is None and alone is not None and not self.race.failed:
+                self.race = alone
+        if self.race.best is None:
+            reasons = list(dict.fromkeys(self.race.failed.values()))
+            self._give_up(self.stopped, reasons[0] if reasons else "there was no time for a single block")
+
+    def _proposed(self) -> tuple[KnobContext, tuple[Setting, ...]]:
+        """The settings of the first race. If threads may not be used, the context says so."""
         assert self.target is not None
         assert self.work is not None
-        bounds = bounds_of(self.target)
+        own, bounds = self.target.setting, bounds_of(self.target)
         self.prior = prior(self.host, self.work, self.demand, batches=self.target.batches)
         bounds = replace(bounds, start_method=self._try_starts())
         context = KnobContext(self.host, self.work, self.demand, self.prior, bounds)
-        settings = candidates.first(self.target.setting, context)
+        settings = candidates.first(own, context)
         if bounds.threads and (context.mostly_waits or any(each.shares for each in settings)):
             self._compare_threads(settings)
-            if not may_use_threads(self.thread_safety, self.target.setting):
+            if not may_use_threads(self.thread_safety, own):
                 context = replace(context, bounds=replace(bounds, threads=False))
-                settings = candidates.first(self.target.setting, context)
-        if self._threads_break or (bounds.most is not None and self.target.setting.workers > bounds.most):
-            settings = settings[
-                1:
-            ]  # data that is wrong, or that several workers read repeatedly, is no more data
-        alone, self.race = self.race, Race(settings[0], settings[1:], cpus=self.host.cpus)
-        self._expect(settings)
+                settings = candidates.first(own, context)
+        repeats = bounds.most is not None and own.workers > bounds.most
+        # Data that is wrong, or that several workers read repeatedly, is no more data.
+        return context, settings[1:] if repeats or self._threads_break else settings
+
+    def _run_race(self, race: Race, context: KnobContext) -> None:
+        """Run the settings of the race, then those next to the best, as long as there is time."""
         whole_s = self._session.left_s
         self._run_rounds(until_s=whole_s * (1 - _FIRST_SHARE))
         while self._session.left_s > _MORE_SHARE * whole_s:
-            best = self.race.best
+            best = race.best
             if best is None:
                 break
-            new = candidates.around(best, self.race.tried, context)
-            if not self.race.join(new):
+            new = candidates.around(best, race.tried, context)
+            if not race.join(new):
                 self._run_rounds(until_s=0.0)
                 break
             self._expect(new)
             self._run_rounds(until_s=0.0)
-        self.stopped = self.race.stopped or "budget"
-        self._look_beyond(context)
-        if self.race.best is None and alone is not None and not self.race.failed:
-            self.race = alone
-        elif self.race.best is None:
-            reasons = list(dict.fromkeys(self.race.failed.values()))
-            self._give_up(self.stopped, reasons[0] if reasons else "there was no time for a single block")
 
     def _compare_threads(self, settings: Iterable[Setting]) -> None:
         """Find out, once, whether threads leave the batches as they are. Where it cannot be found out, it is unknown."""
