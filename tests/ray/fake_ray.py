@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from stoker._runtime.executors.ray.api import RayApi
 from stoker._runtime.executors.ray.relay import RelayedBatch, Started
 from stoker._runtime.executors.ray.remotes import Loss, Remote
 from stoker._runtime.protocol import wire
@@ -79,6 +80,8 @@ class FakeApi:
         )
         if self._thread is not None:
             self._thread.start()
+
+    refused = staticmethod(RayApi.refused)
 
     def prepare(self, workers: Any) -> None: ...
 

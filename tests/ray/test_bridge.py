@@ -160,6 +160,25 @@ def test_an_actor_that_fails_to_start_ends_what_stands_in_and_another_takes_its_
         assert loader.stats()["worker_deaths"] == 1
 
 
+def test_what_ray_refuses_of_every_actor_ends_the_loader(
+    fake: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def refuses(worker: int) -> FakeActor:
+        asked.append(worker)
+        raise TypeError("scheduling_strategy is no strategy: FOO")
+
+    monkeypatch.setattr(fake, "actor", refuses)
+    with (
+        stoker.DataLoader(numbers(8), 2, num_workers=1, executor=stoker.Ray(strategy="FOO")) as loader,
+        pytest.raises(ClusterError, match=r"strategy of stoker\.Ray.*FOO") as refused,
+    ):
+        next(iter(loader))
+    assert refused.value.code == "STK327"
+    assert asked == [0]
+
+
 @pytest.mark.parametrize("fake", [{"prompt": True}], indirect=True)
 def test_the_first_batch_waits_for_all_workers_if_asked(
     fake: FakeApi, monkeypatch: pytest.MonkeyPatch

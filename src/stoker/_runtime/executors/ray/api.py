@@ -41,8 +41,13 @@ class RayApi:
                 max_task_retries=0,
             )
         except (ValueError, TypeError) as error:
-            told = f"Ray refuses resources, runtime_env or strategy of stoker.Ray(...): {error}"
-            raise coded(ClusterError(told), "STK327") from error
+            raise self.refused(error) from error
+
+    @staticmethod
+    def refused(error: Exception) -> ClusterError:
+        """The error when Ray refuses what the user asked for. Some of it Ray looks at when an actor is made only."""
+        told = f"Ray refuses resources, runtime_env or strategy of stoker.Ray(...): {error}"
+        return coded(ClusterError(told), "STK327")
 
     def prepare(self, workers: Iterable[int]) -> None:
         """Ask for the actors of the first workers already: they come up while the dataset is packed."""

@@ -240,6 +240,10 @@ class Bridge:
     def _on_spawn(self, worker: int, boot: bytes, gone: threading.Event, near: bool) -> None:
         try:
             actor = self._api.actor(worker)
+        except (TypeError, ValueError) as error:  # every other actor would be refused as well
+            self._fail(self._api.refused(error))
+            gone.set()
+            return
         except Exception as error:
             self._report(Loss(worker, f"Ray refused an actor: {error}", started=False))
             gone.set()
