@@ -7,9 +7,11 @@ import collections
 import datetime
 import decimal
 import functools
+import importlib
 import io
 import operator
 import re
+import sys
 import threading
 import types
 import xml.etree.ElementTree as ElementTree
@@ -222,9 +224,6 @@ def test_parts_that_fetching_changes_count_as_they_were() -> None:
 
 def in_module(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     """Import a file of the user's."""
-    import importlib
-    import sys
-
     path = folder / f"{name}.py"
     path.write_text(text)
     monkeypatch.syspath_prepend(str(folder))
@@ -290,6 +289,23 @@ def test_code_and_globals_of_other_modules_count(
     assert {name for name in before if before[name] != after[name]} == expected
 
 
+def test_results_on_a_disk_are_made_anew_when_the_code_behind_them_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = []
+    for values in ({}, {}, {"factor": 7}, {"factor": 7, "cfg": 5}):
+        identities(tmp_path, monkeypatch, **values)
+        user = sys.modules["stk_user"]
+        through, setting = (
+            stoker.cached(getattr(user, name), "1MiB", path=tmp_path / "kept", name=name)
+            for name in ("through", "setting")
+        )
+        known = [each.cache_info()["entries"] for each in (through, setting)]
+        found.append((through(3), setting(3), *known))
+    assert found == [(3, 5, 0, 0), (3, 5, 1, 1), (21, 5, 0, 1), (21, 9, 1, 0)]
+    assert caplog.text.count("has samples of another dataset") == 2
+
+
 def test_all_of_the_file_counts_while_a_global_is_not_defined_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,6 +349,20 @@ def test_two_frames_share_no_store_and_a_replaced_one_is_seen() -> None:
         assert [[each[place] for place in range(3)] for each in (train, val)] == [[1, 2, 3], [7, 8, 9]]
     val.held = frame(70, 80, 90)
     assert [val[place] for place in range(3)] == [70, 80, 90]
+
+
+def test_folds_of_one_length_share_no_store() -> None:
+    rows = [[torch.full((3,), float(place)), place] for place in range(6)]
+    folds = [stoker.cache(Subset(rows, indices), "1MiB") for indices in ([0, 1, 2], [3, 4, 5], [0, 1, 5])]  # type: ignore[arg-type]
+    for _ in range(2):
+        found = [[each[place][1] for place in range(3)] for each in folds]
+        assert found == [[0, 1, 2], [3, 4, 5], [0, 1, 5]]
+
+
+def test_lists_of_pictures_share_no_store() -> None:
+    train, val = (stoker.cache([picture(x), picture(1)], "1MiB") for x in (2, 3))
+    for _ in range(2):
+        assert (train[0].getpixel((0, 0)), val[0].getpixel((0, 0))) == ((2, 1, 1), (3, 1, 1))
 
 
 class Reader:

@@ -1,7 +1,7 @@
 """Reads a value for an identity: all of its content, so that equal digests mean equal values.
 
 A value made in C is read as it pickles itself, or as its memory. What cannot be read in any way is opaque: its digest is a random
-number, equal to no other. Long lists are read level by level, about a second for a million rows.
+number, equal to no other. Long lists are read level by level, one to four seconds for a million rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from stoker._runtime.cache import code_digest, sources
 _DEEP = 60
 _MOST_ITEMS = 20_000_000
 _MOST_BYTES = 4 << 30
-"""What is larger is opaque: it would be read for more than about ten seconds."""
+"""What is larger is opaque: it would be read for more than about fifteen seconds."""
 
 _FEW = 64
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
