@@ -184,7 +184,7 @@ def test_verify(monkeypatch: pytest.MonkeyPatch) -> None:
     "words",
     [
         ["env"], ["demo", "--list"], ["explain", "--list"], ["explain", "STK103"], ["explain", "STK201", "STK404"],
-        ["explain", "more-workers"],
+        ["explain", "more-workers"], ["explain", "starved", "io", "head-of-line"],
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -7,7 +7,7 @@ import re
 import sys
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
@@ -27,7 +27,7 @@ _CODE_LIKE = re.compile(r"stk[\d_-]*", re.IGNORECASE)
 @click.pass_context
 def command(context: click.Context, what: tuple[str, ...], *, as_json: bool, listed: bool) -> None:
     """Explain an error: a log or traceback in FILE or on standard input (-), or print the page of each CODE (STK201, small-shm,
-    or what a verdict says: more-workers).
+    or what a verdict says: more-workers, io).
 
     \b
       python train.py 2>&1 | tee train.log;  stoker explain train.log
@@ -82,32 +82,52 @@ def _pages(what: tuple[str, ...]) -> list[Check]:
 
 
 def _is_verdict(word: str) -> bool:
+    from stoker._tools.report.verdict.cause_pages import CAUSES, DETAILS
     from stoker._tools.report.verdict.codes import CODES
 
-    return word.strip().lower().replace("_", "-") in CODES and not Path(word).is_file()
+    return _plain(word) in (*CODES, *CAUSES, *DETAILS) and not Path(word).is_file()
+
+
+def _plain(word: str) -> str:
+    return word.strip().strip("(),").lower().replace("_", "-")
 
 
 def _show_verdicts(words: tuple[str, ...], *, as_json: bool) -> None:
-    """What a verdict's code means: the verdict itself has the numbers, so there is no page of its own."""
+    """What a verdict's code or cause means: the verdict itself has the numbers, so there is no page of its own."""
     from stoker._tools.doctor.catalogue import check_of
     from stoker._tools.doctor.forms import explanation as explain_screen
-    from stoker._tools.report.verdict.codes import CODES, REMEDIES
 
-    codes = [word.strip().lower().replace("_", "-") for word in words]
-    told = [
-        {"code": each, "title": CODES[each], "advice": REMEDIES[each][0], "checks": list(REMEDIES[each][1])}
-        for each in codes
-    ]
+    told = [_word(_plain(word)) for word in words]
     if as_json:
         click.echo(
             json.dumps({"format": "stoker-codes", "version": 1, "codes": told}, indent=2, ensure_ascii=False)
         )
         return
     width = explain_screen.width_of_terminal()
-    for number, each in enumerate(codes):
+    for number, each in enumerate(told):
         _say("" if number else None)
-        pages = [(code, check.title) for code in REMEDIES[each][1] if (check := check_of(code)) is not None]
-        _say(explain_screen.verdict_page(each, CODES[each], REMEDIES[each][0], pages, width))
+        pages = [(code, check.title) for code in each["checks"] if (check := check_of(code)) is not None]
+        _say(explain_screen.verdict_page(**{**each, "checks": pages}, width=width))
+
+
+def _word(code: str) -> dict[str, Any]:
+    """Plain values of a verdict's code, or of a cause of waits."""
+    from stoker._tools.report.verdict import cause_pages
+    from stoker._tools.report.verdict.codes import CODES, REMEDIES
+
+    if code in CODES:
+        advice, checks = REMEDIES[code]
+        return {
+            "code": code,
+            "kind": "verdict",
+            "title": CODES[code],
+            "advice": advice,
+            "checks": list(checks),
+        }
+    return {
+        "code": code, "kind": "cause", "title": cause_pages.title(code), "advice": cause_pages.remedy(code),
+        "checks": list(cause_pages.checks(code)),
+    }  # fmt: skip
 
 
 def _unknown(word: str) -> click.UsageError:
@@ -183,19 +203,21 @@ def _show_pages(checks: list[Check], *, as_json: bool) -> None:
 def _list(*, as_json: bool) -> None:
     from stoker._tools.doctor.catalogue import catalogue
     from stoker._tools.doctor.forms import explanation as explain_screen
+    from stoker._tools.report.verdict import cause_pages
     from stoker._tools.report.verdict.codes import CODES
 
+    words = CODES | {each: cause_pages.title(each) for each in cause_pages.CAUSES}
     if as_json:
         told = [
             {"code": check.code, "name": check.name, "title": check.title, "severity": check.severity}
             for check in catalogue()
-        ] + [{"code": code, "name": code, "title": title, "severity": None} for code, title in CODES.items()]
+        ] + [{"code": code, "name": code, "title": title, "severity": None} for code, title in words.items()]
         click.echo(
             json.dumps({"format": "stoker-codes", "version": 1, "codes": told}, indent=2, ensure_ascii=False)
         )
         return
     rows = [(check.code, check.name, check.title) for check in catalogue()]
-    rows += [("verdict", code, title) for code, title in CODES.items()]
+    rows += [("verdict" if code in CODES else "cause", code, title) for code, title in words.items()]
     for line in explain_screen.listed(rows, explain_screen.width_of_terminal()):
         _say(line)
 

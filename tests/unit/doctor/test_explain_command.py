@@ -10,8 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 import stoker
+from stoker._record import schema
 from stoker._tools.doctor.catalogue import catalogue, check_of
+from stoker._tools.report.verdict.cause_pages import CAUSES, DETAILS, PAGES
 from stoker._tools.report.verdict.codes import CODES, REMEDIES
+from stoker._tools.report.verdict.reasons import TAKERS
+from stoker._tools.report.verdict.table import RECORDING
 from stoker.cli.main import main
 
 KILLED = "RuntimeError: DataLoader worker (pid 31) is killed by signal: Segmentation fault. "
@@ -82,6 +86,35 @@ def test_every_code_of_a_verdict_is_known(code):
     assert (told["code"], bool(told["advice"])) == (code, True)
 
 
+@pytest.mark.parametrize("word", [*CAUSES, *DETAILS, "start_up", "head_of_line", "IO"])
+def test_every_cause_in_a_verdicts_brackets_is_known(word):
+    result = run(word)
+    assert result.exit_code == 0
+    assert result.output.startswith(word.lower().replace("_", "-"))
+    assert "Fix" in result.output
+    assert "](" not in result.output
+    told = json.loads(run("--json", word).output)["codes"][0]
+    assert (told["kind"], bool(told["advice"])) == ("cause", True)
+    assert all(check_of(each) is not None for each in told["checks"])
+
+
+def test_causes_can_be_pasted_as_they_are_printed():
+    assert run("(starved,", "neighbours)").exit_code == 0
+    assert set(CAUSES) >= {each.replace("_", "-") for each in schema.CAUSES} | {RECORDING}
+    assert set(DETAILS) == set(TAKERS)
+
+
+def test_the_guide_has_the_same_table():
+    """docs/starving.md is where people read it."""
+    guide = Path(stoker.__file__).parents[2] / "docs" / "starving.md"
+    rows = [
+        line
+        for line in guide.read_text().splitlines()
+        if line.startswith(tuple(f"| `{each}`" for each in CAUSES))
+    ]
+    assert rows == [each.row() for each in PAGES]
+
+
 def test_every_code_in_the_sources_is_known():
     """Of errors, warnings, notes and verdicts: whatever stoker prints can be asked for."""
     sources = "\n".join(path.read_text() for path in Path(stoker.__file__).parent.rglob("*.py"))
@@ -100,7 +133,8 @@ def test_the_list():
     assert result.exit_code == 0
     for code in (*(check.code for check in catalogue()), *CODES):
         assert code in result.output
-    assert len(json.loads(run("--list", "--json").output)["codes"]) == len(catalogue()) + len(CODES)
+    told = json.loads(run("--list", "--json").output)["codes"]
+    assert len(told) == len(catalogue()) + len(CODES) + len(CAUSES)
 
 
 @pytest.mark.parametrize(

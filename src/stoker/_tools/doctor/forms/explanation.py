@@ -213,13 +213,15 @@ def here_lines(text: str, width: int = WIDEST) -> str:
 
 
 def verdict_page(
-    code: str, title: str, remedy: str, pages: list[tuple[str, str]], width: int = WIDEST
+    *, code: str, kind: str, title: str, advice: str, checks: list[tuple[str, str]], width: int = WIDEST
 ) -> str:
-    """What a verdict's code means, for a terminal."""
+    """What a verdict's code or cause means, for a terminal. ``checks`` are codes and titles of pages that say more."""
+    what = "A cause of waits, in a verdict" if kind == "cause" else "A verdict on a run"
     sections = [
-        (code, [f"A verdict on a run: {bare(title)}."]),
-        ("Fix", [bare(remedy)]),
-        ("Pages", [f"stoker explain {page}   ({bare(about)})" for page, about in pages]),
+        (code, [f"{what}: {bare(title)}."]),
+        ("Fix", [bare(advice)]),
+        ("Pages", [f"stoker explain {page}   ({bare(about)})" for page, about in checks]),
+        ("More", ["docs/starving.md"] if kind == "cause" else []),
         ("Next", ["stoker report RECORD   shows the verdict with its numbers and the edit"]),
     ]
     return "\n".join(_laid_out(sections, width, max(_MARGIN, len(code) + 2)))
