@@ -141,7 +141,8 @@ class VerifiedEpoch:
         """Samples and their digest, of all ranks. None where receipts that are not here, or that overlap, leave that open."""
         sums = [each.sums() for each in self.ranks]
         known = [each for each in sums if each is not None]
-        if len(known) < len(sums) or not self.joined or any(each.absent for each in self.counted):
+        here = all(len(each.ranks) == each.size for each in self.counted)
+        if len(known) < len(sums) or not self.joined or not here:
             return None
         return sum(samples for samples, _ in known), sum(digest for _, digest in known) & MASK
 

@@ -9,6 +9,7 @@ belongs to a run that was handed over up to there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -120,14 +121,19 @@ def _runs(name: str, tracks: list[_RankTrack]) -> list[VerifiedRun]:
 
 @dataclass(slots=True)
 class _RunTracks:
-    """A run, and the sources that its tracks are from."""
+    """A run, the sources that its tracks are from, and when the first of them began."""
 
     run: VerifiedRun
     sources: set[int] = field(default_factory=set)
+    began_unix_ns: float = math.inf
 
     def add(self, track: _RankTrack) -> None:
         self.run.tracks.append(track.receipts)
         self.sources.add(track.source)
+        self.began_unix_ns = min(self.began_unix_ns, track.receipts[0].facts.began_unix_ns)
+
+    def reaches(self, stray: DataReceipt) -> bool:
+        return any(_reaches(leg, stray) for track in self.run.tracks for leg in track)
 
 
 def _run_before(stray: _RankTrack, runs: list[_RunTracks]) -> _RunTracks | None:
@@ -136,10 +142,10 @@ def _run_before(stray: _RankTrack, runs: list[_RunTracks]) -> _RunTracks | None:
     Otherwise the only run, or one that has such strays of other ranks.
     """
     first = stray.receipts[0]
-    before = [each for each in runs if any(_reaches(leg, first) for leg in each.run.receipts)]
+    before = [each for each in runs if each.reaches(first)]
     here = [each for each in before if stray.source in each.sources]
     if here or before:
-        return max(here or before, key=lambda each: each.run.receipts[0].facts.began_unix_ns)
+        return max(here or before, key=lambda each: each.began_unix_ns)
     if len(runs) == 1:
         return runs[0]
     return next((each for each in runs if _is_beside(first, each.run)), None)
