@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def test_another_minor_version_is_named_once(monkeypatch, caplog, installed, nam
 
 def test_a_package_without_a_version_is_named(monkeypatch, caplog):
     def missing(package):
-        raise versions.PackageNotFoundError(package)
+        raise PackageNotFoundError(package)
 
     monkeypatch.setattr(versions, "version", missing)
     versions.name_untested("ray")
