@@ -250,15 +250,16 @@ class ExecutorConformance:
 
     def test_wake_ends_waits(self) -> None:
         with self.bench() as bench:
-            if not wakes(bench.executor):
+            executor = waker = bench.executor
+            if not wakes(waker):
                 return
             bench.batches(bench.submit([1]))
             bench.submit([bench.gate.path])
-            bench.executor.wake()
+            waker.wake()
             for _ in range(3):
-                while bench.executor.wait(None):  # what a worker says when it starts
-                    bench.executor.guard.release()
-                bench.executor.guard.release()
+                while executor.wait(None):  # what a worker says when it starts
+                    executor.guard.release()
+                executor.guard.release()
 
     def test_close_without_a_worker_ever_started(self) -> None:
         with self.bench(spawn=False) as bench:
