@@ -193,7 +193,7 @@ def test_the_training_runs_once_and_its_loader_is_examined(tmp_path: Path) -> No
     found = json.loads((tmp_path / "advice.json").read_text())
     assert found["format"] == "stoker-advice"
     assert found["examined"] == ["train.py:25 (a DataLoader of torch's)"]
-    assert "train.py --data here   prints the patch" in " ".join(done.stdout.split(" "))
+    assert "train.py --data here prints the patch" in " ".join(done.stdout.split())
 
 
 def test_a_module_is_run_as_python_does(tmp_path: Path) -> None:

@@ -19,14 +19,14 @@ from stoker._tools.doctor.diagnosis import Diagnosis
 from stoker._tools.doctor.patches.fixes import FilePatch, LocatedEdit, fixes_of
 from stoker._tools.doctor.patches.patch import RefusedEdit
 from stoker._tools.report.verdict.codes import VerdictFinding
-from stoker._tools.report.verdict.verdict import Verdict, judge
+from stoker._tools.report.verdict.verdict import LoaderVerdict, Verdict, judge
 from stoker._tools.sandbox.held import HeldSandbox
 from stoker.errors import StokerError
 
 _MOST_TARGETS = 2
 _MOST_FURTHER = 2
 _FEW_STEPS = 16
-"""Of a script that failed: before that, its loader has hardly begun."""
+"""Of a script that failed or hangs: before that, its loader has hardly begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +86,15 @@ def advise(
     progress(f"running {command.script} for at most {command.run_s:g} s; Ctrl-C ends it with what was seen")
     with bounded_run.running(command.argv, command.run_s) as ran:
         hang = find_hang(ran.record) if ran.stopped else None
-        verdict = _judged(ran.record, hang, failed=not ran.stopped and ran.exit != "0")
+        verdict = _judged(command, ran.record, hang, failed=not ran.stopped and ran.exit != "0")
         notes = [*ran.notes, *_ending(command, ran, verdict)]
         diagnoses: list[Diagnosis] = []
         if verdict.loaders and not ran.interrupted:
             diagnoses = _examined(ran.held, verdict, doctor_s, notes, progress)
     interrupted = ran.interrupted or any(each.interrupted for each in diagnoses)
     edits = ranked(verdict, diagnoses)
+    if hang is not None and verdict.loaders and verdict.loaders[0].steps < _FEW_STEPS:
+        edits = tuple(each for each in edits if each.severity == "high" and each.source == "doctor")
     folder = Path() if command.argv[0] == "-m" else Path(command.script).parent
     fixes = fixes_of(LocatedEdit(each.code, each.edit, *_located(each.site, folder)) for each in edits)
     return Advice(
@@ -103,7 +105,7 @@ def advise(
         tuple(each.subject for each in diagnoses),
         tuple(diagnoses),
         edits,
-        _further(verdict, hang, command),
+        _further(verdict),
         fixes.patches,
         fixes.refused,
         _forecast(ran.record, verdict, edits, diagnoses),
@@ -114,11 +116,11 @@ def advise(
     )
 
 
-def _judged(record: RunRecord, hang: Hang | None, *, failed: bool) -> Verdict:
+def _judged(command: Command, record: RunRecord, hang: Hang | None, *, failed: bool) -> Verdict:
     """The verdict, which leaves it to our notes to say how the script ended."""
     quiet = replace(record, run=replace(record.run, exit=None, ended=True))
     if hang is not None:
-        return replace(judge(without_hang(quiet)), headline=hang.sentence)
+        return _stuck(judge(without_hang(quiet)), hang, command)
     verdict = judge(quiet)
     steps = sum(each.steps for each in verdict.loaders)
     if failed and verdict.loaders and steps < _FEW_STEPS:
@@ -127,6 +129,20 @@ def _judged(record: RunRecord, hang: Hang | None, *, failed: bool) -> Verdict:
         )
         return replace(verdict, headline=headline)
     return verdict
+
+
+def _stuck(verdict: Verdict, hang: Hang, command: Command) -> Verdict:
+    """The loader that hangs comes first, and so does what to do about it."""
+    found: list[LoaderVerdict] = []
+    for each in verdict.loaders:
+        if (each.name, each.site) == (hang.name, hang.site):
+            others = [one for one in each.findings if one.code not in ("no-batch", "not-data")]
+            if each.steps < _FEW_STEPS:
+                others = []
+            found.insert(0, replace(each, findings=(hang.finding(command.script), *others)))
+        else:
+            found.append(each)
+    return replace(verdict, headline=hang.sentence, loaders=tuple(found))
 
 
 def _ending(command: Command, ran: bounded_run.BoundedRun, verdict: Verdict) -> list[str]:
@@ -202,14 +218,11 @@ def _located(site: str | None, beside: Path) -> tuple[str | None, int | None]:
     return None, None
 
 
-def _further(verdict: Verdict, hang: Hang | None, command: Command) -> tuple[VerdictFinding, ...]:
-    """Findings without an edit: of a wait without an end, and of the loader that waits most."""
+def _further(verdict: Verdict) -> tuple[VerdictFinding, ...]:
+    """Findings without an edit, of the loader that waits most."""
     first = verdict.loaders[:1]
     found = [each for loader in first for each in loader.findings if each.edit is None]
-    found = [each for each in found if each.code != "not-data"]
-    if hang is not None:
-        found = [hang.finding(command.script), *(each for each in found if each.code != "no-batch")]
-    return tuple(found[:_MOST_FURTHER])
+    return tuple(each for each in found if each.code != "not-data")[:_MOST_FURTHER]
 
 
 def _forecast(

@@ -24,6 +24,9 @@ class Hang:
     """One loader's last wait. ``place``: which worker was on which index, in words; "" if not known."""
 
     loader: str
+    """As one would point at it."""
+    name: str
+    site: str | None
     waited_ns: int
     usual_ns: int | None
     """Between two batches; None: none had come."""
@@ -72,12 +75,16 @@ def _of(loader: LoaderRecord) -> Hang | None:
     place = stopped.reason
     if not given_ns:
         waited_ns = loader.totals.wait_ns
-        return Hang(title(loader), waited_ns, None, place) if waited_ns >= _LEAST_NS else None
+        return (
+            Hang(title(loader), loader.name, loader.site, waited_ns, None, place)
+            if waited_ns >= _LEAST_NS
+            else None
+        )
     waited_ns = stopped.at_ns - max(given_ns)
     gaps = [after - before for before, after in pairwise(sorted(given_ns)) if after > before]
     usual_ns = int(median(gaps)) if gaps else 0
     late = waited_ns >= max(_LEAST_NS, _TIMES * usual_ns)
-    return Hang(title(loader), waited_ns, usual_ns, place) if late else None
+    return Hang(title(loader), loader.name, loader.site, waited_ns, usual_ns, place) if late else None
 
 
 def _shortened(loader: LoaderRecord) -> LoaderRecord:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from stoker._record.finding import capitalised
 from stoker._tools.advise import plain
 from stoker._tools.advise.advice import Advice
+from stoker._tools.doctor.catalogue import check_of
 from stoker._tools.doctor.forms import data
 from stoker._tools.render.section import Code, Part, Prose, Remark, Report, Section, Table
 from stoker._tools.report.page import build
 from stoker._tools.report.page.material import Material, ReportedRun
+from stoker._tools.report.page.sections.findings import remark
+from stoker._tools.report.page.terms import sentence
 from stoker._tools.report.verdict.codes import CODES
 
 
@@ -28,22 +32,20 @@ def report(advice: Advice) -> Report:
 
 
 def _advice(advice: Advice) -> list[Section]:
-    parts: list[Part] = [
+    edits: list[Part] = [
         Remark(
             each.code,
             each.severity,
-            f"{number}. {CODES.get(each.code, each.code)}",
-            each.evidence,
+            f"{number}. {_title(each.code)}",
+            sentence(each.evidence),
             each.advice,
             str(replace(each.edit, site=each.site)),
             each.gain,
         )
         for number, each in enumerate(advice.edits, 1)
     ]
-    parts += [
-        Remark(each.code, each.severity, CODES.get(each.code, each.code), each.evidence, each.advice)
-        for each in advice.further
-    ]
+    further: list[Part] = [remark(each) for each in advice.further]
+    parts = [*edits, *further] if advice.hang is None else [*further, *edits]
     parts += [Prose(f"Left to you: {each.edit} ({each.reason})") for each in advice.refused]
     found = [Section("advice", "Advice", tuple(parts))] if parts else []
     patch = plain.patch_of(advice)
@@ -60,3 +62,9 @@ def _advice(advice: Advice) -> list[Section]:
             )
         )
     return found
+
+
+def _title(code: str) -> str:
+    """Of a check, or of a verdict's finding."""
+    check = check_of(code)
+    return capitalised(CODES.get(code, code)) if check is None else check.title
