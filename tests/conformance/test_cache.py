@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -225,3 +229,62 @@ def test_workers_share_a_store_for_what_has_no_identity_and_other_caches_do_not(
         found = loader.stats()["cache"]
     assert (found["hits"], found["misses"], found["passed"]) == (40, 40, 0)
     assert [each.cache_info()["entries"] for each in caches] == [40, 0]
+
+
+ORDINARY = """
+import contextvars, dataclasses, enum, functools, itertools, logging, re, struct, sys, threading, typing, weakref
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np, torch
+from stoker._runtime.cache.identity import of_dataset
+
+HEADER, PATTERN, LOCK, VAR = struct.Struct("<I"), re.compile("a"), threading.Lock(), contextvars.ContextVar("v")
+LOG, POOL, T, COUNT = logging.getLogger("x"), ThreadPoolExecutor(1), typing.TypeVar("T"), itertools.count()
+WEAK, DTYPE, ALIAS = weakref.WeakValueDictionary(), np.dtype([("a", "<i4")]), dict[str, int]
+NAMES, ONE, NORM = {"a", "b", "c", "dd", "e"}, object(), torch.nn.functional.normalize
+
+class Color(enum.Enum):
+    RED = 1
+
+class Pair(typing.NamedTuple):
+    x: int
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    x: int = 1
+    y: list = dataclasses.field(default_factory=list)
+
+@functools.lru_cache(3)
+def kept(x):
+    return x
+
+class Rows(torch.utils.data.Dataset, typing.Generic[T]):
+    def __init__(self):
+        self.held = [Row(), Pair(1), Color.RED, functools.partial(kept, 1), np.mean, np.add]
+        self.more = [set("abcdef"), lambda x: x in {"a", "b"}]
+    @functools.cached_property
+    def first(self):
+        return HEADER, PATTERN, LOCK, VAR, LOG, POOL, T, COUNT, WEAK, DTYPE, ALIAS, NAMES, ONE, NORM
+    @torch.no_grad()
+    def __getitem__(self, index):
+        return Row, Pair, Color, kept, self.first
+
+found = of_dataset(Rows())
+print(found.opaque, found.whole().hex())
+"""
+
+
+def test_ordinary_code_can_be_read_and_is_the_same_in_another_process(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(ORDINARY)
+    said = [
+        subprocess.run(
+            [sys.executable, str(script)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert said[0] == said[1]
+    assert said[0].startswith("{} ")

@@ -11,9 +11,11 @@ import importlib
 import io
 import operator
 import re
+import struct
 import sys
 import threading
 import types
+import weakref
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
@@ -70,6 +72,7 @@ def doubled(values: list[Any]) -> list[Any]:
     return [*values, values]
 
 
+POINTS = {2: Point(2), 3: Point(3)}
 PAIRS: dict[str, Callable[[int], Any]] = {
     "DataFrame": lambda x: frame(1, x),
     "Series": lambda x: frame(1, x).label,
@@ -90,6 +93,8 @@ PAIRS: dict[str, Callable[[int], Any]] = {
     "Decimal": decimal.Decimal,
     "itemgetter": operator.itemgetter,
     "mappingproxy": lambda x: types.MappingProxyType({1: x}),
+    "struct": lambda x: struct.Struct(f"<{x}I"),
+    "weak reference": lambda x: weakref.ref(POINTS[x]),
     "element": lambda x: ElementTree.fromstring(f"<a x='{x}'/>"),
     "defaultdict": lambda x: collections.defaultdict(int if x == 2 else list),
     "set": lambda x: {1, x, "a"},

@@ -7,6 +7,7 @@ number, equal to no other. Long lists are read level by level, one to four secon
 from __future__ import annotations
 
 import concurrent.futures
+import contextvars
 import copyreg
 import enum
 import io
@@ -14,11 +15,13 @@ import logging
 import marshal
 import os
 import random
+import struct
 import threading
 import types
 import warnings
+import weakref
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from hashlib import blake2b
 from itertools import chain
@@ -42,7 +45,19 @@ _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _NAMED = (enum.Enum, torch.dtype, torch.device, torch.layout, torch.memory_format, np.dtype)
 _BASES = (dict, list, tuple, set, frozenset, str, bytes, bytearray, int, float, complex)
 
+_READ: dict[type, Callable[[Any], Any]] = {
+    types.MappingProxyType: dict,
+    struct.Struct: lambda value: value.format,
+    weakref.ref: lambda value: value(),
+    weakref.KeyedRef: lambda value: (value.key, value()),
+    staticmethod: lambda value: value.__func__,
+    classmethod: lambda value: value.__func__,
+    property: lambda value: (value.fget, value.fset),
+}
+"""Types made in C that do not pickle, and how each is read."""
+
 HANDLES = (
+    contextvars.ContextVar,
     np.random.Generator,
     np.random.RandomState,
     random.Random,
@@ -71,7 +86,7 @@ class ValueFacts(NamedTuple):
 
 
 def digest_of(value: Any) -> ValueFacts:
-    """Read a value. Any thread. Runs the pickling code of library types, and no code of the user."""
+    """Read a value. Any thread. Runs code by which types pickle themselves: that of libraries, and of types made in C."""
     made = Digest()
     try:
         made.add(None if is_handle(value) else value, 0)
@@ -328,8 +343,9 @@ class Digest:
         """Read an object: what its type in C holds, its class and its attributes."""
         before = len(self.opaque)
         base = next((each for each in _BASES if issubclass(kind, each)), None)
-        if kind is types.MappingProxyType:
-            self.add(dict(value), depth + 1)
+        if kind in _READ:
+            self.put(kind.__qualname__)
+            self.add(_READ[kind](value), depth + 1)
             return
         if kind.__module__.startswith("stoker._sharing.") and isinstance(value, Sequence | Mapping | Set):
             self.put("shared", kind.__qualname__.encode())
@@ -340,7 +356,7 @@ class Digest:
             self.add(
                 getattr(value, "default_factory", None) if isinstance(value, defaultdict) else None, depth + 1
             )
-        elif hasattr(value, "__wrapped__") and kind.__name__ == "_lru_cache_wrapper":
+        elif kind.__name__ == "_lru_cache_wrapper":
             self.add(value.__wrapped__, depth + 1)
             return
         elif self._is_hidden(kind):

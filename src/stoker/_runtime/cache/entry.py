@@ -58,19 +58,19 @@ def cache(
     length = _length_of(dataset)
     _check(verify)
     split = None if before is None else SplitDataset(dataset, before)
+    found = of_dataset(dataset)
+    _require_identity(found, "dataset", path, name)
     if split is None:
-        proof = prove(dataset, dataset.__getitem__, length)
+        proof = prove(dataset, dataset.__getitem__, length, known=found)
     else:
-        proof = prove(dataset, split.fetch, length, split.finish)
+        proof = prove(dataset, split.fetch, length, split.finish, found)
     if not proof.holds:
         raise refuse(dataset, proof, before=before)
     limit_bytes = budgets.of_memory(budget) if path is None else budgets.of_disk(budget, path)
     _require_room(limit_bytes, proof, dataset)
-    found = of_dataset(dataset)
     whole = found.whole()
     steps = None if split is None else split.steps
     identity = identity_of_cut(whole, before, steps)
-    _require_identity(found, "dataset", path, name)
     plan, ranks = _plan(
         identity, length, limit_bytes, type(dataset).__name__, path, name, alone=bool(found.opaque)
     )

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from torch.utils.data._utils import worker as torch_worker
 
-from stoker._runtime.cache.identity import of_dataset
+from stoker._runtime.cache.identity import Identity, of_dataset
 from stoker._runtime.cache.proving.apart import ChildLost, run_apart
 from stoker._runtime.cache.proving.draws import DrawWatch, reseed
 from stoker._runtime.cache.proving.parts import parts_of, who_draws
@@ -60,18 +60,23 @@ class _RefusedFetch(NamedTuple):
 
 
 def prove(
-    dataset: Any, fetch: Callable[[int], Any], length: int, finish: Callable[..., Any] | None = None
+    dataset: Any,
+    fetch: Callable[[int], Any],
+    length: int,
+    finish: Callable[..., Any] | None = None,
+    known: Identity | None = None,
 ) -> Proof:
     """Fetch a few samples in two children and compare. Raises CacheRefused if a child dies or hangs.
 
     With ``finish``, what ``fetch`` returns is a part of a sample. The first child also compares a few samples in two parts with
-    whole ones, under one seed.
+    whole ones, under one seed. ``known`` is the dataset's identity, which saves the children to read long data.
     """
     step = max(1, length // _SAMPLES)
     indices = sorted({*range(0, length, step), length - 1})[: _SAMPLES + 1] if length else []
     try:
         one, two = run_apart(
-            _fetching(dataset, fetch, indices, 0, finish), _fetching(dataset, fetch, indices[::-1], 1)
+            _fetching(dataset, fetch, indices, 0, finish, known),
+            _fetching(dataset, fetch, indices[::-1], 1, None, known),
         )
     except ChildLost as lost:
         raise CacheRefused(
@@ -104,7 +109,8 @@ def _fetching(
     fetch: Callable[[int], Any],
     indices: Sequence[int],
     child: int,
-    finish: Callable[..., Any] | None = None,
+    finish: Callable[..., Any] | None,
+    known: Identity | None,
 ) -> Callable[[Callable[[Any], None]], None]:
     def work(say: Callable[[Any], None]) -> None:
         parts = parts_of(dataset)
@@ -112,7 +118,7 @@ def _fetching(
         torch_worker._worker_info = torch_worker.WorkerInfo(
             id=child, num_workers=2, seed=_SEEDS[child], dataset=dataset
         )
-        before = of_dataset(dataset)
+        before = of_dataset(dataset, known)
         watch = DrawWatch(parts.generators)
         until = time.monotonic() + _ENOUGH_S
         for number, index in enumerate(indices):
