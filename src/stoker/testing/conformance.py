@@ -260,6 +260,7 @@ class ExecutorConformance:
                 while executor.wait(None):  # what a worker says when it starts
                     executor.guard.release()
                 executor.guard.release()
+            del executor, waker  # handles of processes keep descriptors
 
     def test_close_without_a_worker_ever_started(self) -> None:
         with self.bench(spawn=False) as bench:
