@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 
 from stoker._pickling.instances import own_dict
 
-_MOST = 24
+_MOST = 12
 _ITEMS = 64
 
 
