@@ -19,13 +19,16 @@ from stoker._tools.doctor.diagnosis import Diagnosis
 from stoker._tools.doctor.explain import explain_log
 from stoker._tools.doctor.facts.host import machine
 from stoker._tools.doctor.forms import data
-from stoker._tools.render.code_lines import fitted
 from stoker._tools.doctor.forms.explanation import listed, page, plain
 from stoker._tools.doctor.reading import logs
+from stoker._tools.render.code_lines import fitted
 from stoker._tools.render.json_form import finding_form
+from stoker._tools.report.verdict import screen
 from stoker._tools.report.verdict.codes import VerdictFinding
+from stoker._tools.report.verdict.verdict import judge
 from stoker.cli.main import main
 from tests.unit.doctor.test_explain_corpus import KNOWN
+from tests.unit.records import loader, run
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "findings.schema.json"
 KILLED = "RuntimeError: DataLoader worker (pid 31) is killed by signal: Killed."
@@ -243,4 +246,6 @@ class TestJson:
     def test_a_verdicts_finding(self):
         finding = VerdictFinding("more-workers", "high", "seen", "do", None, None)
         assert json.loads(json.dumps(asdict(finding))) == finding_form(finding)
-        self.check({"format": "stoker-verdict", "version": 1, "loaders": [{"findings": [asdict(finding)]}]})
+        verdict = screen.as_json(judge(run(loader({("fetch", 0, "io"): 2.0}))))
+        assert verdict["loaders"][0]["findings"]
+        self.check(verdict)
