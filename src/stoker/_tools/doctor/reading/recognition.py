@@ -20,7 +20,8 @@ _QUOTED_LINE = re.compile(r"[ \t]*\d{1,5}[ \t│]")
 _BEFORE_CHARS, _AFTER_CHARS = 8000, 4000
 """Around a match: where its ``also`` and ``never`` are looked for."""
 _PASSED = re.compile(
-    r"(?:\A(?:\w+\.)*\w+Error: [^\n]*\n(?=Exception ignored))?Exception ignored (?:in|while)[^\n]*\n(?:Traceback[^\n]*\n)?"
+    r"(?:(?:\A|(?<=(?:it/s|s/it)\]\n))(?:\w+\.)*\w+Error: [^\n]*\n(?=Exception ignored))?"  # a bar may stand before it
+    r"Exception ignored (?:in|while)[^\n]*\n(?:Traceback[^\n]*\n)?"
     r"(?:(?!Traceback|[\w.]+(?:Error|Exception|Interrupt|Exit)\b)[^\n]+\n){0,60}"
     r"(?:[\w.]+(?:Error|Exception|Interrupt|Exit)\b[^\n]*)?"
     r"|^[^\n]{0,2000}(?:; a new worker takes its place|[\[(:] ?stoker explain STK\d{3}[\])])[^\n]*(?:\n[ \t]+[^\n]*)*",

@@ -170,7 +170,7 @@ CHECK = Check(
         ),
         Mark(  # told in words
             r"(?i)too many (?:open files|files open)|\bEMFILE\b",
-            also=(rf"{ABOUT_LOADERS}|reductions?\.py|resource_sharer",),
+            also=(rf"{ABOUT_LOADERS}|reductions?\.py|resource_sharer|set_sharing_strategy\(",),
             never=(FRAME, NETWORK, r"uvicorn|nginx"),
             weight=9,
         ),

@@ -67,6 +67,12 @@ CHECK = Check(
     marks=(
         Mark(r"samples have different (?:shapes|lengths)", weight=30),
         Mark(r"stack expects each tensor to be equal size", also=(COLLATION,), weight=26),
+        Mark(  # the frames of collation were cut off
+            r"stack expects each tensor to be equal size",
+            also=(rf"{LOADER}|\b(?:one|show)_batch\(",),
+            never=(r"\b__getitems?__\b|\bCaught \w+ in DataLoader",),
+            weight=20,
+        ),
         Mark(r"stack expects each tensor to be equal size", never=(FRAME,), weight=20),
         Mark(r"Trying to resize storage that is not resizable", also=(rf"{COLLATION}|{LOADER}",), weight=26),
         Mark(r"Trying to resize storage that is not resizable", never=(FRAME,), weight=20),

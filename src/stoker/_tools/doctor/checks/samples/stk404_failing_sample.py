@@ -122,6 +122,11 @@ CHECK = Check(
             never=(FRAME,),
             weight=7,
         ),
+        Mark(  # only the line that iterates was left
+            r"^ *for [^\n]{1,120} in [^\n]{0,60}[Ll]oader\w*\b[^\n]{0,40}:\n(?:\w+\.)*\w*Error: "
+            r"(?:cannot identify image file|image file is truncated|broken data stream when reading image)",
+            weight=6,
+        ),
         Mark(  # told in words
             r"(?<!def[ ])\b__getitem__\b",
             also=(ABOUT_LOADERS, r"\b[A-Z]\w*Error\b"),
