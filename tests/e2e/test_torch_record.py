@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -219,6 +220,54 @@ def test_errors_and_deaths_are_events() -> None:
     assert steps(fragile)[1]["collated_ns"] == 0  # there was an error in its place
     assert [each.kind for each in mortal.events] == ["worker_died"]
     assert (fragile.totals.worker_deaths, mortal.totals.worker_deaths) == (0, 1)
+
+
+class Interrupting(Dataset[Any]):
+    """Ctrl-C reaches the training process while a worker makes row 6, or while it does so itself."""
+
+    def __init__(self) -> None:
+        self.asked, self.over = multiprocessing.Event(), multiprocessing.Event()
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> int:
+        if index == 6:
+            if get_worker_info() is None:
+                raise KeyboardInterrupt
+            self.asked.wait(60)
+            while Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+                os.sched_yield()  # until it waits for this batch
+            os.kill(os.getppid(), signal.SIGINT)
+            self.over.wait(60)
+        time.sleep(0.001)  # long enough for its rows to be timed
+        return index
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize(
+    ("workers", "place"),
+    [
+        (0, "the training process is on dataset index 6"),
+        (1, "worker 0 is on dataset index 6"),
+    ],
+)
+def test_a_wait_that_is_interrupted_names_the_index(workers: int, place: str) -> None:
+    dataset = Interrupting()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        iterator = iter(DataLoader(dataset, batch_size=4, num_workers=workers))
+        next(iterator)
+        dataset.asked.set()
+        with pytest.raises(KeyboardInterrupt):
+            next(iterator)
+    finally:
+        dataset.over.set()
+        signal.signal(signal.SIGINT, before)
+    record, rows = only()
+    assert [(each.kind, each.reason) for each in record.events] == [("interrupted", place)]
+    assert [row["seq"] for row in rows] == [0]
+    assert record.totals.worker_deaths == 0
 
 
 @pytest.mark.usefixtures("measured")

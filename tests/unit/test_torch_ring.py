@@ -36,6 +36,14 @@ def test_a_worker_tells_of_its_threads() -> None:
     assert (ring.worker_times(0), ring.worker_times(1), ring.done) == (None, (3, 500), 0)
 
 
+def test_a_worker_tells_which_index_it_is_on() -> None:
+    ring = TaskRing.create(2, 1)
+    ring.works_on(1, 0, 8)
+    assert (ring.worked_on(0), ring.worked_on(1)) == (None, (0, 8))
+    ring.works_on(1, -1, 8)
+    assert ring.worked_on(1) is None
+
+
 def test_its_memory_outlives_its_descriptor() -> None:
     ring = TaskRing.create(1, 1)
     ring.settle()

@@ -78,6 +78,17 @@ def test_slow_rows_are_timed_from_the_second_batch_on(now: Now) -> None:
     assert clock.slow_row == -1
 
 
+def test_the_index_that_is_worked_on_is_told(now: Now) -> None:
+    told: list[tuple[int, int]] = []
+    clock = TaskClock(
+        Slow(now, 30_000), tuple, batched=True, works_on=lambda index, rows: told.append((index, rows))
+    )
+    fetcher = _MapDatasetFetcher(Slow(now, 30_000), True, clock.collate, False)
+    made(clock, fetcher, [1, 2], now)
+    made(clock, fetcher, [5, 7], now)  # its rows are timed
+    assert told == [(1, 2), (5, 2), (5, 1), (7, 1)]
+
+
 def test_a_stream_has_rows_but_no_indices(now: Now) -> None:
     class Stream(IterableDataset[Any]):
         def __iter__(self) -> Any:
