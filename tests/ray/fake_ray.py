@@ -82,6 +82,7 @@ class FakeApi:
             self._thread.start()
 
     refused = staticmethod(RayApi.refused)
+    refusal = RayApi.refusal
 
     def prepare(self, workers: Any) -> None: ...
 

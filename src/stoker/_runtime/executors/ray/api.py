@@ -43,9 +43,15 @@ class RayApi:
         except (ValueError, TypeError) as error:
             raise self.refused(error) from error
 
+    def refusal(self, worker: int, error: Exception) -> Loss:
+        """Describe why an actor cannot be made. What Ray refuses of one it would refuse of every other."""
+        if isinstance(error, TypeError | ValueError):
+            return Loss(-1, error=self.refused(error))
+        return Loss(worker, f"Ray refused an actor: {error}", started=False)
+
     @staticmethod
     def refused(error: Exception) -> ClusterError:
-        """The error when Ray refuses what the user asked for. Some of it Ray looks at when an actor is made only."""
+        """The error when Ray refuses what the user asked for. It looks at some of that when an actor is made only."""
         told = f"Ray refuses resources, runtime_env or strategy of stoker.Ray(...): {error}"
         return coded(ClusterError(told), "STK327")
 

@@ -230,9 +230,8 @@ class Bridge:
                 return
 
     def _fail(self, error: BaseException) -> None:
-        """The loader cannot go on: report the error, and leave nothing running."""
+        """The loader cannot go on."""
         self._report(Loss(-1, error=error))
-        self._stopped = True
 
     def _on_stop(self) -> None:
         self._stopped = True
@@ -240,12 +239,8 @@ class Bridge:
     def _on_spawn(self, worker: int, boot: bytes, gone: threading.Event, near: bool) -> None:
         try:
             actor = self._api.actor(worker)
-        except (TypeError, ValueError) as error:  # every other actor would be refused as well
-            self._fail(self._api.refused(error))
-            gone.set()
-            return
         except Exception as error:
-            self._report(Loss(worker, f"Ray refused an actor: {error}", started=False))
+            self._report(self._api.refusal(worker, error))
             gone.set()
             return
         remote = self._remotes[worker] = Remote(worker, actor, gone)
@@ -490,7 +485,6 @@ class Bridge:
                 if self._failed_starts > MOST_FAILED_STARTS:
                     loss = loss._replace(by_host=False)
             self._report(loss)
-            self._stopped = self._stopped or loss.error is not None
         else:
             where = f"\n  it ran on node {remote.host}"
             self._report(
@@ -500,5 +494,7 @@ class Bridge:
         remote.gone.set()
 
     def _report(self, loss: Loss) -> None:
+        """Tell the executor. An error ends the loader: leave nothing running, unless nothing answers any more."""
+        self._stopped = self._stopped or (loss.error is not None and not self._head_lost)
         self.losses.append(loss)
         self._wake.set()
