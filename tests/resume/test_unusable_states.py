@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 import stoker
-from stoker._runtime.worker.shuffle_buffer import loses_samples
+from stoker._runtime.worker.stream import loses_samples
 from tests.compat.compare import seed_everything
 from tests.resume.runs import through_json
 from tests.resume.streams import share

@@ -22,9 +22,10 @@ from torch.utils.data.graph_settings import apply_random_seed
 from stoker._runtime.protocol.worker_spec import BatchOrder, Resume, WorkerSpec, is_stateful
 from stoker._runtime.worker import loaded_state
 from stoker._runtime.worker.bad_samples import BadSample, StreamPlace, good_samples
-from stoker._runtime.worker.shuffle_buffer import loses_samples
 
 _log = logging.getLogger("stoker")
+_MOST_STEPS = 10_000
+"""How many steps of a dataset are looked at. Each ``map``, ``filter`` and the like is one."""
 
 
 class StreamEnded(Exception):
@@ -322,3 +323,31 @@ class SampleStream:
 
 def _kept(part: Any) -> bytes | None:
     return None if part is None else pickle.dumps(part.state_dict())
+
+
+def loses_samples(dataset: Any) -> bool:
+    """Whether the dataset would lose samples if its state were loaded: those in a shuffle buffer, which is no part of it.
+
+        dataset._ex_iterable ──► .ex_iterable ──► .ex_iterables[0] ──► … has .buffer_size, and no state of its own
+
+    So it is with Hugging Face's iterable datasets: their ``state_dict`` tells how far the source was read.
+    """
+    found = getattr(dataset, "_ex_iterable", None)
+    steps = [] if found is None else [found]
+    for step in steps:  # grows while it is iterated
+        source = getattr(step, "ex_iterable", None)
+        if source is not None:
+            if hasattr(step, "buffer_size") and _state_of(step) is _state_of(source):
+                return True
+            steps.append(source)
+        several = getattr(step, "ex_iterables", None)
+        if isinstance(several, list | tuple):
+            steps.extend(several)
+        if len(steps) > _MOST_STEPS:
+            break
+    return False
+
+
+def _state_of(step: Any) -> Any:
+    """A step with nothing to add to the state shares its source's. None before the state is first made."""
+    return getattr(step, "_state_dict", None)
