@@ -428,3 +428,26 @@ def test_a_decorated_method_knows_its_instances(monkeypatch: pytest.MonkeyPatch)
     del one
     read.clear()
     assert len(owners) == 1, "an instance that is gone is forgotten"
+
+
+def test_a_decorated_method_keeps_nothing_for_others_of_an_instance_that_cannot_be_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Reading:
+        def __init__(self, number: int) -> None:
+            self.number = number
+            self.held = Closed(1)
+
+        @stoker.cached(budget="1MiB", path=tmp_path / "kept")
+        def load(self, index: int) -> int:
+            return self.number * 100 + index
+
+        @stoker.cached(budget="1MiB")
+        def read(self, index: int) -> int:
+            return self.number * 100 + index
+
+    one, two = Reading(1), Reading(2)
+    for _ in range(2):
+        assert (one.load(1), two.load(1), one.read(1), two.read(1)) == (101, 201, 101, 201)
+    assert [vars(Reading)[name].cache_info()["entries"] for name in ("load", "read")] == [0, 2]
+    assert "self.held.scanner holds what stoker cannot read" in caplog.text
