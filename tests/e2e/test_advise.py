@@ -90,6 +90,7 @@ def test_scripts_that_do_not_end_well(tmp_path: Path) -> None:
     done = _advise(tmp_path, needy)
     assert done.returncode == 1
     assert "give the arguments it needs" in " ".join(done.stdout.split())
+    assert done.stdout.count("ended with 2") == 1
     done = _advise(tmp_path, "raise ValueError('no data')\n")
     assert done.returncode == 1
     assert "stoker explain" in " ".join(done.stdout.split())
@@ -99,6 +100,16 @@ def test_scripts_that_do_not_end_well(tmp_path: Path) -> None:
     done = _advise(tmp_path, "import time\ntime.sleep(600)\n", "--budget", "1")
     assert done.returncode == 1
     assert "no loader was asked for a batch" in " ".join(done.stdout.split())
+
+
+def test_a_script_that_fails_early_is_not_judged_by_its_first_batches(tmp_path: Path) -> None:
+    text = STUCK.replace("time.sleep(600)", "raise ValueError('torn')").format(workers=1)
+    done = _advise(tmp_path, text, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["verdict"].startswith("The script failed after")
+    assert found["exit"] == "1"
+    assert "STK404" in {each["code"] for each in found["findings"]}
 
 
 STUCK = """
