@@ -169,6 +169,12 @@ def test_what_others_wrote_into_a_record_or_a_diagnosis_is_masked(
     assert clear(done.output + written) == []
 
 
+def test_a_text_of_a_fact_is_masked_before_it_is_cut() -> None:
+    for length in range(300, 420, 3):
+        written = json.dumps(doctor_data.plain({"source": f"{'x ' * (length // 2)}{TEXT} {'y ' * 99}"}))
+        assert [each for each in HIDES if each[:8] in written] == []
+
+
 def test_the_doctor_writes_none_on_any_way(tmp_path: Path) -> None:
     """The whole way, from an error in a sandbox to a screen, a file and standard error."""
     script = tmp_path / "data.py"
@@ -195,6 +201,7 @@ def test_the_doctor_writes_none_on_any_way(tmp_path: Path) -> None:
     [
         "tokenizer=AutoTokenizer", "dataset.tokens: 52.1 MiB", "token_ids: int64", "max_tokens=4096", "pad_token_id: 50256",
         "python -u train.py", "--max-tokens 5120", "tokenization: fast",
+        "wrong password given for user bob", "password is missing",
     ],
 )  # fmt: skip
 def test_what_datasets_of_text_are_made_of_is_no_secret(shown: str) -> None:
@@ -211,6 +218,10 @@ def test_what_datasets_of_text_are_made_of_is_no_secret(shown: str) -> None:
         ("Cookie: session=hunter", f"Cookie: {HIDDEN}"),
         ("-----BEGIN PRIVATE KEY-----\nMIIEvQ\n-----END PRIVATE KEY----- x", f"{HIDDEN} x"),
         ("hf_AbCdEf…", f"{HIDDEN}…"),
+        ("key 0123456789abcdef01234567…", f"key {HIDDEN}…"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzd…", f"{HIDDEN}…"),
+        ("postgres://bob:hunter2sec…", f"postgres://bob:{HIDDEN}…"),
+        ("PASSWORD hunter9secret refused", f"PASSWORD {HIDDEN} refused"),
         ("pass\x1b[0mword=hunter5secret", f"password={HIDDEN}"),
     ],
 )

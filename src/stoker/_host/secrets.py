@@ -28,11 +28,12 @@ _SECRET = re.compile(
     | (?P<name>{_NAMES}\\?["']?[ ]{{0,4}}[=:][ ]{{0,4}}(?P<quote>["'])?{_BEARER})
       (?(quote)(?:(?!(?P=quote))[^\n]){{4,400}}|[^\s"',;)\]}}]{{4,}})
     | (?P<option>(?<!\S)(?:-u[ ]{{1,2}}[\w.@-]{{1,60}}:|--(?i:[\w-]{{0,30}}{_LAST})[ ]{{1,2}}))[^\s-]\S{{3,}}
-    | (?P<scheme>\b[a-z][a-z0-9+.-]{{1,20}}://[^\s/@:"']{{0,100}}:)[^\s/@"']{{1,200}}(?=@)    # user:password@host
+    | (?P<scheme>\b[a-z][a-z0-9+.-]{{1,20}}://[^\s/@:"']{{0,100}}:)[^\s/@"']{{1,200}}(?=@|…)  # user:password@host
     | \b(?:{_MAKERS})(?:[\w.-]{{12,}}|[\w.-]{{4,}}(?=…))                                       # whole, or cut off
-    | \beyJ[\w-]{{8,}}\.[\w-]{{8,}}\.[\w-]{{4,}}                                               # a signed token
+    | \beyJ[\w-]{{8,}}(?:\.[\w-]{{8,}}\.[\w-]{{4,}}|[\w.-]*(?=…))                              # a signed token
     | (?P<signed>{_SIGNATURES})[^\s&"']{{4,}}
-    | (?<![0-9a-zA-Z])(?:[0-9a-f]{{64}}|[0-9a-f]{{40}})(?![0-9a-zA-Z])                        # keys of wandb, and hashes like them
+    | (?<![0-9a-zA-Z])(?:(?:[0-9a-f]{{64}}|[0-9a-f]{{40}})(?![0-9a-zA-Z])|[0-9a-f]{{16,63}}(?=…))  # keys of wandb, hashes like them
+    | (?P<said>(?i:\b(?:passw(?:or)?d|passphrase)[ ]{{1,4}}(?:is[ ]{{1,4}})?))(?=\S{{0,99}}\d)(?=\S{{0,99}}[A-Za-z])[^\s"',;)]{{6,}}
     """,
     re.VERBOSE,
 )
@@ -65,7 +66,7 @@ def masked_values(value: Any) -> Any:
 
 
 def _shown(match: re.Match[str]) -> str:
-    return f"{match['name'] or match['option'] or match['scheme'] or match['signed'] or ''}{HIDDEN}"
+    return f"{match['name'] or match['option'] or match['scheme'] or match['signed'] or match['said'] or ''}{HIDDEN}"
 
 
 _OPTION = re.compile(

@@ -56,4 +56,5 @@ def plain(value: Any) -> Any:
     """What JSON can say of a fact, without the secrets in its texts."""
     if isinstance(value, Missing):
         return {"missing": masked(value.reason)}
-    return masked_values(json_form.plain(value, most_items=_MOST_ITEMS, longest_text=_LONGEST_TEXT))
+    whole = masked_values(json_form.plain(value, most_items=_MOST_ITEMS))  # half a key is not known for one
+    return json_form.plain(whole, longest_text=_LONGEST_TEXT)
