@@ -108,7 +108,7 @@ def test_commands_have_the_options_that_they_are_named_with() -> None:
         if name not in COMMANDS:
             wrong.append(span)
             continue
-        if name in ("profile", "run"):  # what follows the script is the script's
+        if name in ("advise", "profile", "run"):  # what follows the script is the script's
             script = next((at for at, word in enumerate(words) if not word.startswith("-")), len(words))
             words = words[:script]
         named = {re.split("[=,]", word)[0] for word in words if re.match(r"--?[a-z]", word)}
