@@ -240,6 +240,35 @@ def test_a_sample_that_draws_later_is_never_kept(caplog: pytest.LogCaptureFixtur
     assert cached.cache_info()["entries"] == 0
 
 
+def test_a_sample_that_draws_on_a_worker_thread_is_never_kept() -> None:
+    state: dict[str, Any] = {"make": float}
+    rows: list[Any] = [float(number) for number in range(7)]
+    cached = stoker.cache(Rows([*rows, lambda: state["make"]()]), "1MiB")
+    state["make"] = lambda: float(stoker.generator().random())
+    with stoker.DataLoader(
+        cached, batch_size=4, num_workers=2, executor="thread", persistent_workers=True
+    ) as loader:
+        epochs = [torch.cat(list(loader)).tolist() for _ in range(3)]
+    assert len({epoch[7] for epoch in epochs}) == 3
+    assert all(epoch[:7] == rows for epoch in epochs)
+
+
+def test_a_function_may_have_many_small_results() -> None:
+    function = stoker.cached(lambda number: np.full(100, number % 251, np.uint8), "16MiB")
+    for number in range(20_000):
+        function(number)
+    assert function.cache_info()["entries"] > 15_000
+
+
+def test_a_larger_budget_goes_on_with_the_file_of_a_function(tmp_path: Path) -> None:
+    for budget in ("1MiB", "16MiB"):
+        function = stoker.cached(lambda number: np.full(100, number, np.uint8), budget, path=tmp_path)
+        before = counters().totals()
+        for number in range(9):
+            function(number)
+    assert since(before) == (9, 0, 0)
+
+
 def test_before_runs_the_random_part_anew() -> None:
     pictures = Pictures(Compose([Twice(), RandomShift(), Twice()]))
     cached = stoker.cache(pictures, "1MiB", before="transform")

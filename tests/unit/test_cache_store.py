@@ -100,6 +100,21 @@ def test_a_disk_that_was_full_is_tried_again_by_the_next_run(on_disk: Callable[[
     assert again.append(0, KEY, [b"data"], b"root", b"", 0)
 
 
+@pytest.mark.parametrize(("rounds", "told"), [(1, 0), (8, 1)])
+def test_entries_from_before_a_change_are_named_when_they_fill_the_store(
+    store: Store, caplog: pytest.LogCaptureFixture, rounds: int, told: int
+) -> None:
+    for tag in range(rounds):
+        for slot in range(8):
+            store.append(slot, EntryKey(slot, 0, tag), [bytes(1 << 14)], b"root", b"", 0)
+    store.append(0, EntryKey(9, 0, rounds - 1), [bytes((1 << 20) - 500)], b"root", b"", 0)
+    assert store.full
+    assert (
+        len([text for text in caplog.messages if "before an attribute of the dataset changed" in text])
+        == told
+    )
+
+
 def test_a_word_beyond_the_end_of_the_file_is_no_entry(store: Store) -> None:
     store.append(3, KEY, [b"data" * 16], b"root", b"", 0)
     store.words[3] += 1 << 20

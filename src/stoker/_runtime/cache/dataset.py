@@ -205,7 +205,7 @@ class _SampleCache:
             else list(range(len(indices)))
         )
         began_ns = time.perf_counter_ns()
-        mark = self._mark()
+        mark = self._draws.mark()
         files.begin([path for place in missing for path in self._paths_of(indices[place])])
         try:
             made = inner([indices[place] for place in missing]) if missing else []
@@ -264,7 +264,7 @@ class _SampleCache:
         return sample
 
     def _miss(self, store: Store, index: int, key: EntryKey) -> Any:
-        mark = self._mark()
+        mark = self._draws.mark()
         files.begin(self._paths.of(index))
         began_ns = time.perf_counter_ns()
         try:
@@ -328,12 +328,8 @@ class _SampleCache:
         count.passed += 1
         return self._dataset[index]
 
-    def _mark(self) -> Any:
-        """Note where the generators stand, if only this thread draws from them."""
-        return self._draws.mark() if threading.current_thread() is threading.main_thread() else None
-
     def _drew(self, mark: Any, index: Any) -> bool:
-        drawn = [] if mark is None else self._draws.drawn(mark)
+        drawn = self._draws.drawn(mark)
         if drawn and self._recheck > 0:
             raise RandomSamples(
                 f"since the dataset was changed, sample {index} of {type(self._dataset).__name__} draws from "

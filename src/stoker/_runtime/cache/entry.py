@@ -6,6 +6,7 @@ import functools
 import multiprocessing
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
@@ -22,8 +23,8 @@ from stoker._runtime.cache.split import SplitDataset
 from stoker._runtime.cache.storage.attaching import StoreHandle, StorePlan
 from stoker.errors import CacheRefused
 
-_SLOT_BYTES = 8192
-"""A store for a function has one slot for this much of its budget."""
+_SLOT_BYTES = 512
+"""A store for a function has one slot, of 8 bytes, for this much of its budget: results may be small."""
 
 
 def cache(
@@ -121,6 +122,7 @@ def cached(
     identity = found.whole()
     label = getattr(function, "__name__", type(function).__name__)
     plan, ranks = _plan(identity, slots, limit_bytes, label, path, name, alone=bool(found.opaque))
+    plan = replace(plan, hashed=True)
     facts = FunctionFacts(tag_of(identity), verify, _info(name, path, ranks, None), found.parts, found.opaque)
     return CachedFunction(function, _opened(plan), facts)
 

@@ -7,7 +7,6 @@ import logging
 import os
 import pickle
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -192,7 +191,7 @@ class CachedFunction:
     def _miss(
         self, store: Store, slot: int, key: EntryKey, args: Any, kwargs: Any, named: files.Stamps
     ) -> Any:
-        mark = self._draws.mark() if threading.current_thread() is threading.main_thread() else None
+        mark = self._draws.mark()
         files.begin(named)
         began_ns = time.perf_counter_ns()
         try:
@@ -204,7 +203,7 @@ class CachedFunction:
             self._watch.renew()
         count = counters()
         count.misses += 1
-        drawn = [] if mark is None else self._draws.drawn(mark)
+        drawn = self._draws.drawn(mark)
         if drawn:
             count.passed += 1
             self._refuse(drawn)

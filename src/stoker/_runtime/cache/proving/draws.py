@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import pickle
 import random
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -33,7 +34,8 @@ def is_generator(value: object) -> bool:
 class DrawWatch:
     """Compares the states of the global generators, and of ``owned`` ones with their names. Takes about 20 µs a sample.
 
-    Only where no other thread draws: on the main thread of a worker process, or of a loader without workers.
+    The global ones only where no other thread draws: on the main thread of a worker process, or of a loader without workers.
+    Elsewhere other threads move them, the training loop's for one.
     """
 
     def __init__(self, owned: Sequence[tuple[str, Any]] = ()) -> None:
@@ -41,19 +43,24 @@ class DrawWatch:
 
     def mark(self) -> list[Any]:
         """Return the states as they are."""
-        states = [_python_position(), _numpy_position(), torch.default_generator.get_state(), _asked()]
+        states: list[Any]
+        if threading.current_thread() is threading.main_thread():
+            states = [_python_position(), _numpy_position(), torch.default_generator.get_state(), _asked()]
+        else:
+            states = [None, None, None, _asked()]
         return states + [_state(generator) for _, generator in self._owned] if self._owned else states
 
     def drawn(self, before: list[Any]) -> list[str]:
         """Return the names of generators that were drawn from, or seeded, since ``before``."""
         python, numpy, default, asked = before[:4]
         names = []
-        if _python_position() != python:
-            names.append(NAMES[0])
-        if _numpy_position() != numpy:
-            names.append(NAMES[1])
-        if not torch.equal(torch.default_generator.get_state(), default):
-            names.append(NAMES[2])
+        if default is not None:
+            if _python_position() != python:
+                names.append(NAMES[0])
+            if _numpy_position() != numpy:
+                names.append(NAMES[1])
+            if not torch.equal(torch.default_generator.get_state(), default):
+                names.append(NAMES[2])
         if _asked() != asked:
             names.append(NAMES[3])
         if self._owned:

@@ -32,7 +32,10 @@ _PAUSE_S = 0.002
 
 @dataclass(frozen=True, slots=True)
 class StorePlan:
-    """Which store a cache means. ``token`` names shared memory; ``folder`` and ``label`` a file."""
+    """Which store a cache means. ``token`` names shared memory; ``folder`` and ``label`` a file.
+
+    ``hashed``: a key leads to a slot by its hash, so a file that was begun with another number of slots will do.
+    """
 
     token: str
     slots: int
@@ -40,6 +43,11 @@ class StorePlan:
     identity: bytes
     folder: str | None = None
     label: str = ""
+    hashed: bool = False
+
+    def fits(self, slots: int, identity: bytes) -> bool:
+        """Whether a store with this header is the one that is meant."""
+        return identity == self.identity and (slots == self.slots or self.hashed)
 
 
 class StoreHandle:
@@ -127,7 +135,7 @@ def _open_file(plan: StorePlan, folder: Path) -> Store:
         found = backings.open_file(path)
         if found is not None:
             says = read_header(found.fd)
-            if says is not None and says.identity == plan.identity and says.slots == plan.slots:
+            if says is not None and plan.fits(says.slots, says.identity):
                 store = _made(found, plan)
                 store.try_again()
                 return store
@@ -158,7 +166,7 @@ def _is_begun(fd: int) -> bool:
 def _made(found: Backing, plan: StorePlan) -> Store:
     try:
         says = read_header(found.fd)
-        if says is None or says.slots != plan.slots or says.identity != plan.identity:
+        if says is None or not plan.fits(says.slots, says.identity):
             raise OSError(f"the sample cache {found.shown} is not what its name says")
         limit_bytes = says.limit_bytes if plan.folder is None else plan.limit_bytes
         return Store(found, slots=says.slots, limit_bytes=limit_bytes, checks=plan.folder is not None)

@@ -156,6 +156,7 @@ class Store:
             return 0
         limit = self.data_start + self.limit_bytes
         if os.fstat(self.backing.fd).st_size + whole > limit:
+            self._warn_of_old_entries(key.tag, whole)
             self.stop_filling(None)
             return 0
         about = (key, nbytes, root_start, len(root), len(facts), self._boot, cost_ns)
@@ -204,6 +205,17 @@ class Store:
             self._append_fd = self.backing.reopen(os.O_WRONLY | os.O_APPEND)
             self._append_pid = os.getpid()
         return self._append_fd
+
+    def _warn_of_old_entries(self, tag: int, typical_bytes: int) -> None:
+        """Say so if entries of other tags take more than half of the store, just before it counts as full."""
+        tags = np.frombuffer(self.words, np.uint64) >> np.uint64(_PLACE_BITS)
+        used_bytes = int(np.count_nonzero(tags == tag & _TAG_MASK)) * typical_bytes
+        if 2 * used_bytes < self.stored_bytes and not self.full:
+            _log.warning(
+                "the sample cache %s is full, mostly of samples from before an attribute of the dataset changed. Those are not "
+                "used again. Cache what does not depend on that attribute: dataset.loader = stoker.cached(dataset.loader)",
+                self.backing.shown,
+            )
 
     def stop_filling(self, error: OSError | None) -> None:
         """Note for all processes that nothing more fits, and say so once. What is kept stays."""
