@@ -130,7 +130,9 @@ def _cache(record: RunRecord, loader: LoaderRecord, diagnosis: Diagnosis | None)
         return ForecastRow("cache", _no_cache(loader, record))
     sure = "" if isinstance(randomness, RandomnessFacts) else ", if samples are the same each time"
     return ForecastRow(
-        "cache", f"at most {_signed(-found.gain.share)}{sure}: {found.evidence}", -found.gain.share
+        "cache",
+        f"at most {_signed(-found.gain.share)}{sure}: {found.evidence[:1].lower()}{found.evidence[1:]}",
+        -found.gain.share,
     )
 
 
