@@ -145,7 +145,8 @@ class ProcessExecutor:
     def spawn(self, worker: int) -> None:
         ours, theirs = lifeline()
         try:
-            process = self._spawner.start(self._boot(worker, theirs))
+            with launcher.refusals(self._context.get_start_method()):
+                process = self._spawner.start(self._boot(worker, theirs))
         except BaseException:
             parent_descriptors.close_private(ours)
             raise

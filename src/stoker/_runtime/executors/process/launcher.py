@@ -365,8 +365,9 @@ def refusals(method: str) -> Iterator[None]:
     """Turn the system's refusal to start a worker into an error with the numbers and the ways out."""
     try:
         yield
-    except (OSError, EOFError) as error:
-        number = getattr(error, "errno", None)
+    except (OSError, EOFError, MemoryError) as error:
+        # A MemoryError of Python's own says nothing at all.
+        number = errno.ENOMEM if isinstance(error, MemoryError) else getattr(error, "errno", None)
         # An error in the fork server shows here as a closed connection.
         server = method == "forkserver" and isinstance(error, EOFError | ConnectionError)
         if isinstance(error, StartRefused) or not (server or number in _REFUSALS):
