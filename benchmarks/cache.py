@@ -163,7 +163,8 @@ def whole(folder: Path, count: int, epochs: int) -> None:
     pictures = Pictures(folder, count, load_small, ToTensor())
     torch_loader = theirs(pictures)
     rate(torch_loader)
-    filling, without = [], []
+    filling: list[float] = []
+    without: list[float] = []
     loader: Any = None
     for number in range(epochs):
         plain = ours(pictures)
