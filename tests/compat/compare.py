@@ -64,7 +64,7 @@ def observe(
 ) -> Observation:
     """Run `loader_class(**build(), **extra)` for some epochs; an Exception ends the run, written down."""
     seen = Observation()
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         seed_everything(seed)
         try:
@@ -80,7 +80,7 @@ def observe(
         seen.generator_state = torch.get_rng_state()
     seen.warned = [
         (entry.category.__name__, without_addresses(str(entry.message)))
-        for entry in heard
+        for entry in warned
         if not _MACHINE_ADVICE.search(str(entry.message))
     ]
     return seen

@@ -203,11 +203,11 @@ def test_the_class_is_generic(loader_class: Any) -> None:
 
 
 def test_too_many_workers_are_warned_about_in_the_constructor() -> None:
-    heard: list[set[tuple[Any, str]]] = []
+    warned: list[set[tuple[Any, str]]] = []
     for loader_class in BOTH:
         with warnings.catch_warnings(record=True) as entries:
             warnings.simplefilter("always")
             loader_class(ROWS, num_workers=1000)
-        heard.append({(e.category, str(e.message).split(".")[0]) for e in entries})
-    theirs, ours = heard
+        warned.append({(e.category, str(e.message).split(".")[0]) for e in entries})
+    theirs, ours = warned
     assert theirs == ours == {(UserWarning, "This DataLoader will create 1000 worker processes in total")}

@@ -189,7 +189,7 @@ EPOCHS = 2
 def seen(build: Callable[[], Arguments], **extra: Any) -> tuple[list[Any], list[Any]]:
     """Some epochs, the last one left in the middle: what the script gets, and what it is told."""
     got: list[Any] = []
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         seed_everything(5)
         loader: Any = DataLoader(**build(), **extra)
@@ -197,7 +197,7 @@ def seen(build: Callable[[], Arguments], **extra: Any) -> tuple[list[Any], list[
             got.append(one_epoch(loader, 20 if epoch < EPOCHS - 1 else 2))
             got.append([torch.get_rng_state(), np.random.get_state(), random.getstate()])
     return got, [
-        (each.category, without_addresses(str(each.message)), each.filename, each.lineno) for each in heard
+        (each.category, without_addresses(str(each.message)), each.filename, each.lineno) for each in warned
     ]
 
 

@@ -72,10 +72,10 @@ def test_what_goes_to_stderr(method: str | None, capfd: pytest.CaptureFixture[st
 @pytest.mark.parametrize("method", METHODS)
 def test_warnings(method: str | None, capfd: pytest.CaptureFixture[str]) -> None:
     """Heard as a warning of the parent's, or printed: never lost."""
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         run(method, "warn")
-    recorded = [str(entry.message) for entry in heard]
+    recorded = [str(entry.message) for entry in warned]
     printed = capfd.readouterr().err
     assert any("said by warning" in text for text in [*recorded, printed])
 
@@ -121,11 +121,11 @@ def test_all_of_it_from_a_spawned_worker(
     records: list[logging.LogRecord], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In one run, because a spawned worker takes seconds to start."""
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         run("spawn", "print", "stderr", "warn", "log", "unfinished")
     out, err = capfd.readouterr()
     assert (out.count("said by print"), out.count("said without an end of line")) == (1, 1)
     assert err.count("said on stderr") == 1
-    assert any("said by warning" in text for text in [*(str(entry.message) for entry in heard), err])
+    assert any("said by warning" in text for text in [*(str(entry.message) for entry in warned), err])
     assert_logged(records)

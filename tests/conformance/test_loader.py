@@ -94,7 +94,7 @@ def test_batches_equal_those_without_workers(plan: dict[str, Any], backing: list
         assert len(backing) == 1, "one arena serves all epochs of a loader"
 
 
-class Echo:
+class Repeating:
     """Its samples are their indices."""
 
     def __getitem__(self, index: Any) -> Any:
@@ -114,7 +114,7 @@ LARGE: list[list[Any]] = [
 
 @pytest.mark.parametrize("batched", [True, False])
 def test_large_indices_travel_through_the_slot(batched: bool) -> None:
-    dataset: Any = Echo()
+    dataset: Any = Repeating()
     if batched:
         loader = stoker.DataLoader(dataset, batch_sampler=LARGE, collate_fn=tuple, num_workers=2)
     else:  # one huge index instead of many
@@ -124,7 +124,7 @@ def test_large_indices_travel_through_the_slot(batched: bool) -> None:
 
 def test_large_indices_of_a_split_batch() -> None:
     wanted = [list(range(50_000)), list(range(30_000))]
-    dataset: Any = Echo()
+    dataset: Any = Repeating()
     found = list(stoker.DataLoader(dataset, batch_sampler=wanted, num_workers=2))
     assert_same([torch.tensor(indices) for indices in wanted], found)
 

@@ -120,11 +120,11 @@ def receipt() -> DataReceipt:
     """Of an epoch of 1000 samples in 16 batches."""
     facts = ReceiptFacts(length=1000, batch_size=64, loader=random.getrandbits(32))
     begun = DataReceipt(id=random.getrandbits(32), facts=facts, epoch=0, seed=0, sampler_epoch=None, first=0)
-    ledger = ReceiptWriter(begun, lambda: facts, batched=True, streams=False)
+    writer = ReceiptWriter(begun, lambda: facts, batched=True, streams=False)
     for number in range(16):
-        ledger.note(number, list(range(1000))[64 * number : 64 * number + 64])
-    ledger.finish()
-    return ledger.receipt()
+        writer.note(number, list(range(1000))[64 * number : 64 * number + 64])
+    writer.finish()
+    return writer.receipt()
 
 
 def record(began_s: int = 0) -> RunRecord:

@@ -337,7 +337,7 @@ def test_everything_is_reached_by_keyboard(browser: Browser, folder: Path) -> No
         expect(page.get_by_role("table", name="Speed by workers").first).to_be_visible()
 
 
-def test_a_screen_reader_hears_it_in_order(made: Page) -> None:
+def test_a_screen_reader_reads_it_in_order(made: Page) -> None:
     for role in ("banner", "navigation", "main", "contentinfo"):
         expect(made.get_by_role(role)).to_have_count(1)
     assert made.locator("html").get_attribute("lang") == "en"

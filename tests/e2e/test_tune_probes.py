@@ -56,7 +56,7 @@ class Endless(Rows):
         time.sleep(60)
 
 
-class Ward:
+class TuningSandbox:
     """A sandbox, asked as the tuner asks."""
 
     def __init__(self, sandbox: SandboxClient) -> None:
@@ -79,13 +79,13 @@ class Ward:
 
 
 @contextmanager
-def ward(target: Any, step: Any = None) -> Iterator[Ward]:
+def tuning_sandbox(target: Any, step: Any = None) -> Iterator[TuningSandbox]:
     subject = subject_of(target)
     if step is not None:
         subject = replace(subject, kept={"step": step})
     sandbox = SandboxClient(subject, memory_limit_bytes=None)
     try:
-        yield Ward(sandbox)
+        yield TuningSandbox(sandbox)
     finally:
         sandbox.close()
 
@@ -105,7 +105,7 @@ def stops(process: psutil.Process) -> bool:
 
 
 def test_a_target_is_looked_at_and_run_with_settings_whose_workers_stay():
-    with ward(DataLoader(Rows(), batch_size=8, shuffle=True, drop_last=True), step) as here:
+    with tuning_sandbox(DataLoader(Rows(), batch_size=8, shuffle=True, drop_last=True), step) as here:
         host = here.ask("host", ranks=2).fact
         assert (host.ranks, host.start_method) == (2, "fork")
         assert 0 < host.shipment_bytes < 1000
@@ -148,7 +148,7 @@ def test_a_target_is_looked_at_and_run_with_settings_whose_workers_stay():
 
 
 def test_samples_that_raise_are_told_and_can_be_left_out():
-    with ward(DataLoader(Rows(bad=(3, 9, 20, 30, 39)), batch_size=8)) as here:
+    with tuning_sandbox(DataLoader(Rows(bad=(3, 9, 20, 30, 39)), batch_size=8)) as here:
         for setting in (TORCH, PAIR, TORCH_PAIR):
             found = here.block(setting)
             assert found.failure.startswith("ValueError: row ")
@@ -166,17 +166,17 @@ def test_samples_that_raise_are_told_and_can_be_left_out():
 
 
 def test_targets_without_a_batch_are_no_end_of_the_sandbox():
-    with ward(Rows(10, bad=tuple(range(10)))) as here:
+    with tuning_sandbox(Rows(10, bad=tuple(range(10)))) as here:
         raised = here.ask("work", seconds=0.1).failure
         assert raised == "no batch could be made: sample 0: ValueError: row 0 is gone"
         assert here.ask("demand", step="json:dumps").failure.startswith(
             "there is no batch for the step function"
         )
     for empty, said in ((Rows(0), "its sampler gives no batch"), (Stream(0), "it gives no batch")):
-        with ward(empty) as here:
+        with tuning_sandbox(empty) as here:
             assert here.block(TORCH).failure == here.block(PAIR).failure == said
             assert not here.workers()
-    with ward(Endless()) as here:
+    with tuning_sandbox(Endless()) as here:
         assert here.ask("work", seconds=0.1, limit_s=0.1).failure == "no sample was made within 0.1 s"
         assert here.block(TORCH_PAIR, limit_s=0.1).failure == "no batch came within 0.1 s"
         assert not here.workers()
@@ -199,7 +199,7 @@ def fresh(samples: Any) -> Any:
 
 @pytest.mark.parametrize(("collate_fn", "keeps"), [(OneBuffer(), True), (fresh, False), (None, False)])
 def test_a_collate_fn_that_keeps_its_memory_is_found(collate_fn: Any, keeps: bool):
-    with ward(DataLoader(Rows(), batch_size=8, collate_fn=collate_fn)) as here:
+    with tuning_sandbox(DataLoader(Rows(), batch_size=8, collate_fn=collate_fn)) as here:
         assert here.ask("work", seconds=0.1).fact.keeps_batches is keeps
 
 
@@ -255,7 +255,7 @@ class Scratch(Rows):
     ],
 )
 def test_batches_of_many_threads_are_compared_with_those_of_one(way: str, safe: Any, said: str):
-    with ward(DataLoader(Scratch(way), batch_size=4)) as here:
+    with tuning_sandbox(DataLoader(Scratch(way), batch_size=4)) as here:
         found = here.ask("thread_safety", threads=8, batches=24, seconds=0.1, limit_s=60.0).fact
         assert found.safe is safe, found
         assert said in found.text
@@ -263,16 +263,18 @@ def test_batches_of_many_threads_are_compared_with_those_of_one(way: str, safe: 
 
 def test_batches_are_compared_as_the_loader_makes_them():
     for options in ({"batch_size": None}, {"batch_size": 4, "collate_fn": OneBuffer()}):
-        with ward(DataLoader(Scratch("new" if options["batch_size"] is None else "flat"), **options)) as here:
+        with tuning_sandbox(
+            DataLoader(Scratch("new" if options["batch_size"] is None else "flat"), **options)
+        ) as here:
             assert here.ask("thread_safety", rows=2, seconds=0.1, limit_s=60.0).fact.safe
-    with ward(DataLoader(Rows(bad=(1,)), batch_size=4)) as here:
+    with tuning_sandbox(DataLoader(Rows(bad=(1,)), batch_size=4)) as here:
         found = here.ask("thread_safety", limit_s=60.0).fact
         assert found.safe is None
         assert "ValueError: row 1 is gone" in found.text
 
 
 def test_streams_go_round_and_settings_that_cannot_be_are_refused():
-    with ward(DataLoader(Stream(20), batch_size=8)) as here:
+    with tuning_sandbox(DataLoader(Stream(20), batch_size=8)) as here:
         work = here.ask("work", seconds=0.1).fact
         assert work.rows == 8
         assert work.threads_gain is None

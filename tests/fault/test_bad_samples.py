@@ -281,7 +281,7 @@ def test_nothing_to_replace_with_is_an_error_that_names_the_indices(workers: int
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_sampler_that_breaks_is_heard_after_the_batches_before_it(workers: int) -> None:
+def test_a_sampler_that_breaks_is_reported_after_the_batches_before_it(workers: int) -> None:
     """The planner looks ahead for samples that could stand in; what it meets there is due later."""
 
     class Broken:

@@ -157,10 +157,10 @@ def test_trackers_below_a_probe_that_is_cut_short_may_tidy_up_first(tmp_path: Pa
     with sandbox:
         assert sandbox.stdout is not None
         assert sandbox.stdout.read(1) == b"!"
-        kin = ProcessTree(sandbox.pid)
-        while not any(map(is_tracker, kin.members(sandbox.pid))):  # it is still about to become one
+        tree = ProcessTree(sandbox.pid)
+        while not any(map(is_tracker, tree.members(sandbox.pid))):  # it is still about to become one
             os.sched_yield()
-        kin.kill(sandbox.pid)
+        tree.kill(sandbox.pid)
     assert (tmp_path / "tidy").exists()
 
 

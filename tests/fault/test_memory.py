@@ -48,12 +48,12 @@ class Telling(Dataset[torch.Tensor]):
         os.write(self.write_fd, b"t")
 
     def hear(self, count: int) -> bytes:
-        heard = b""
-        while len(heard) < count:
+        received = b""
+        while len(received) < count:
             ready, _, _ = select.select([self.read_fd], [], [], PATIENCE_S)
-            assert ready, f"only {heard!r} was heard"
-            heard += os.read(self.read_fd, count - len(heard))
-        return heard
+            assert ready, f"only {received!r} was received"
+            received += os.read(self.read_fd, count - len(received))
+        return received
 
     def silent(self) -> bool:
         return not select.select([self.read_fd], [], [], 0)[0]

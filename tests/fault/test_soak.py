@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import stoker
-from tests.soak.ledger import Ledger
 from tests.soak.legs import LEGS, chosen
+from tests.soak.soak_totals import SoakTotals
 from tests.soak.supervisor import Plan, Supervisor
 from tests.soak.workers.scenario import DEATHS, ENDS, FINALES, KINDS, STARTS, draw
 
@@ -35,16 +35,16 @@ def test_every_quick_leg_ends_well(leg: str) -> None:
 
 
 def played(leg: str, seeds: list[int]) -> None:
-    ledger = Ledger(seeds[0], quiet=True)
-    Supervisor(Plan([leg], seeds[0], only=(leg, seeds)), ledger, 1).run(LONG_S)
-    if leg in ledger.left_out:
-        pytest.skip(ledger.left_out[leg])
-    assert not ledger.findings, "\n".join(
-        f"--only {leg}:{seed}: {told}" for leg, seed, told in ledger.findings
+    totals = SoakTotals(seeds[0], quiet=True)
+    Supervisor(Plan([leg], seeds[0], only=(leg, seeds)), totals, 1).run(LONG_S)
+    if leg in totals.left_out:
+        pytest.skip(totals.left_out[leg])
+    assert not totals.findings, "\n".join(
+        f"--only {leg}:{seed}: {told}" for leg, seed, told in totals.findings
     )
-    assert ledger.scenarios == len(seeds)
-    assert ledger.batches > 0
-    assert ledger.faults.total() > 0
+    assert totals.scenarios == len(seeds)
+    assert totals.batches > 0
+    assert totals.faults.total() > 0
 
 
 def test_legs_take_turns_by_their_shares() -> None:

@@ -16,7 +16,7 @@ from stoker._runtime.scheduler.scheduler import Scheduler
 from stoker._runtime.scheduler.slots import SlotState
 from stoker._runtime.scheduler.story import TicketState
 from stoker._runtime.scheduler.types import SlotRef, Task, Ticket
-from tests.model.ledger import Config, Violation
+from tests.model.checked_history import Config, Violation
 from tests.model.world import Step, World
 
 # Not part of what a state can do: the wiring, what never changes, the log, and averages beyond "known or not".

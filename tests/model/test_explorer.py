@@ -8,8 +8,8 @@ import pytest
 
 from stoker._runtime.scheduler import scheduler
 from stoker._runtime.scheduler.policy import Policy
+from tests.model.checked_history import Config
 from tests.model.explorer import Counterexample, Exploration, clone, explore, fingerprint, replay
-from tests.model.ledger import Config
 from tests.model.world import Step, World
 
 ONE = Policy(window=1, max_window=1, restarts=0)

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 
 from stoker._runtime.scheduler.policy import Policy
 from stoker._runtime.scheduler.scheduler import Scheduler
-from tests.model.ledger import Config
+from tests.model.checked_history import Config
 from tests.model.world import BATCH_BYTES, Step, World
 
 WORK = ("plan", "end_plan", "receive", "claim", "finish", "fail", "hear")

@@ -16,8 +16,8 @@ from stoker._runtime.scheduler.policy import Policy
 from stoker._runtime.scheduler.reorder import Reorder
 from stoker._runtime.scheduler.scheduler import Scheduler
 from stoker._runtime.scheduler.story import TicketState
+from tests.model.checked_history import Config, Violation
 from tests.model.explorer import Counterexample, explore
-from tests.model.ledger import Config, Violation
 from tests.model.test_explorer import BOUND, EXCLUDE, EXCLUDE_AGAIN, ONE, SPLIT, TWO
 from tests.model.test_scheduler_hypothesis import SchedulerMachine, check
 

@@ -23,7 +23,7 @@ from stoker._runtime.scheduler.scheduler import Scheduler
 from stoker._runtime.scheduler.slots import SlotState, SlotTable
 from stoker._runtime.scheduler.types import Receipt, SlotRef, Spans, Task, Ticket
 from stoker.errors import IllegalMove
-from tests.model.ledger import Config, Key, Ledger, Violation, key_of
+from tests.model.checked_history import CheckedHistory, Config, Key, Violation, key_of
 
 BATCH_BYTES = 100
 SLOW = Spans(received_ns=1, sent_ns=1 + (1 << 40))
@@ -63,13 +63,13 @@ class World:
         self.dead: dict[int, Worker] = {}
         self.spawning: list[int] = []
         self.leaving = 0
-        self.handoff: list[m.Deliver] = []
+        self.untaken: list[m.Deliver] = []
         self.leases: list[tuple[SlotRef, ...]] = []
         self.copies: list[tuple[SlotRef, ...]] = []
         """Slots that a device reads."""
         self.staged: list[int] = []
         """Tickets whose copies were begun before they were taken."""
-        self.ledger = Ledger(config)
+        self.history = CheckedHistory(config)
         self.plan_ended = False
         self.kills = config.kills
         self.fails = config.fails
@@ -106,16 +106,16 @@ class World:
             if self.channel or any(self.own.values()):
                 out.append(Step("withdraw"))
             return out
-        if self.handoff:
+        if self.untaken:
             out.append(Step("take"))
         out.extend(
             Step("stage", place)
-            for place, deliver in enumerate(self.handoff[: self.config.ahead])
+            for place, deliver in enumerate(self.untaken[: self.config.ahead])
             if deliver.ticket.seq not in self.staged and _is_whole(deliver)
         )
         if (
             self.config.policy.max_window > self.config.policy.window
-            and not self.handoff
+            and not self.untaken
             and not self.starving
         ):
             out.append(Step("starve"))
@@ -126,7 +126,7 @@ class World:
     def _planner_steps(self, out: list[Step]) -> None:
         if self.plan_ended or not self.scheduler.has_room():
             return
-        if self.config.streams or self.ledger.planned < self.config.tickets:
+        if self.config.streams or self.history.planned < self.config.tickets:
             out.append(Step("plan"))
         else:
             out.append(Step("end_plan"))
@@ -162,20 +162,20 @@ class World:
     # The planner and the consumer
 
     def _plan(self, _: int) -> None:
-        ledger = self.ledger
-        seq = ledger.planned
+        history = self.history
+        seq = history.planned
         rows = self.config.rows
         ticket = Ticket(epoch=0, seq=seq, position=seq, indices=None, seed=0, rows=rows)
         ranges = row_ranges(rows) if self.config.policy.split else ()
-        ledger.planned += 1
+        history.planned += 1
         self.feed(m.Planned(ticket, ranges))
-        if seq not in ledger.latest:
+        if seq not in history.latest:
             raise Violation(f"ticket {seq} was planned and not dispatched")
         budget = self.config.policy.budget_bytes
         # Exact only where every batch has its full size: none failed, none was lost, no part is still missing.
         exact = not (self.config.fails or self.config.kills or self.config.policy.split)
-        count = ledger.open_tickets
-        if budget and exact and ledger.sized and count > 1 and count * BATCH_BYTES > budget:
+        count = history.open_tickets
+        if budget and exact and history.sized and count > 1 and count * BATCH_BYTES > budget:
             raise Violation(f"{count} batches of {BATCH_BYTES} bytes are open with a budget of {budget}")
 
     def _end_plan(self, _: int) -> None:
@@ -183,8 +183,8 @@ class World:
         self.feed(m.PlanEnded())
 
     def _take(self, _: int) -> None:
-        deliver = self.handoff.pop(0)
-        self.ledger.taken += 1
+        deliver = self.untaken.pop(0)
+        self.history.taken += 1
         refs = _all_refs(deliver)
         if deliver.ticket.seq in self.staged:
             self.staged.remove(deliver.ticket.seq)
@@ -201,7 +201,7 @@ class World:
             self._release(0)
 
     def _stage(self, place: int) -> None:
-        deliver = self.handoff[place]
+        deliver = self.untaken[place]
         refs = _all_refs(deliver)
         for ref in refs:
             self.slots.lease(ref)
@@ -222,7 +222,7 @@ class World:
 
     def _close(self, _: int) -> None:
         self.closed = True
-        self.handoff.clear()
+        self.untaken.clear()
         self.staged.clear()
         self.feed(m.CloseAsked())
 
@@ -328,7 +328,7 @@ class World:
         for event in worker.outbox:
             self.feed(event)
         if worker.claimed is not None:
-            self.ledger.died_over(worker.claimed, worker.row)
+            self.history.died_over(worker.claimed, worker.row)
         self._report_lost(number, worker.claimed, expected=False, row=worker.row)
 
     def _report_lost(
@@ -352,7 +352,7 @@ class World:
     def feed(self, event: m.Event) -> None:
         """Tell the scheduler and carry out what it says."""
         if isinstance(event, m.BatchReady | m.BatchFailed | m.SourceEnded):
-            self.ledger.heard(event)
+            self.history.received(event)
         try:
             commands = self.scheduler.handle(event)
         except IllegalMove as error:
@@ -360,13 +360,13 @@ class World:
         for command in commands:
             match command:
                 case m.Dispatch(task):
-                    self.ledger.dispatched(task)
+                    self.history.dispatched(task)
                     (self.channel if task.worker is None else self.own[task.worker]).append(task)
                 case m.Deliver():
                     if self.finish is not None:
                         raise Violation(f"ticket {command.ticket.seq} is delivered after the finish")
-                    self.ledger.deliver(command)
-                    self.handoff.append(command)
+                    self.history.deliver(command)
+                    self.untaken.append(command)
                 case m.Spawn(worker):
                     if worker in self.alive or worker in self.spawning:
                         raise Violation(f"worker {worker} is spawned while it lives")
@@ -387,9 +387,9 @@ class World:
         self.planned_before = min(self.planned_before, scheduler.open_tickets)
         if scheduler.open_tickets > max(1, scheduler.window, self.planned_before):
             raise Violation(f"{scheduler.open_tickets} open tickets in a window of {scheduler.window}")
-        if not self.closed and self.finish is None and scheduler.open_tickets != self.ledger.open_tickets:
+        if not self.closed and self.finish is None and scheduler.open_tickets != self.history.open_tickets:
             raise Violation(
-                f"the scheduler counts {scheduler.open_tickets} open tickets, there are {self.ledger.open_tickets}"
+                f"the scheduler counts {scheduler.open_tickets} open tickets, there are {self.history.open_tickets}"
             )
         for number, worker in self.alive.items():
             if worker.task is not None:
@@ -426,7 +426,7 @@ class World:
         if scheduler.open_tickets:
             raise Violation(f"{scheduler.open_tickets} tickets stay open")
         if not self.closed:
-            self.ledger.check_complete()
+            self.history.check_complete()
             if self.config.resizes and not self.finish and len(self.alive) != scheduler.target:
                 raise Violation(f"{len(self.alive)} workers are left, and there are to be {scheduler.target}")
         states = [self.slots.state(index) for index in range(len(self.slots))]
@@ -434,7 +434,7 @@ class World:
         if kept:
             raise Violation(f"slots are not given back: {kept}")
         # A split ticket that is made anew gives up its rows' slot as well as the scratch slots.
-        allowed = (scheduler.reissued + self.ledger.given_up) * (2 if self.config.policy.split else 1)
+        allowed = (scheduler.reissued + self.history.given_up) * (2 if self.config.policy.split else 1)
         if not self.closed and states.count(SlotState.RETIRED) > allowed:
             raise Violation(
                 f"{states.count(SlotState.RETIRED)} slots are retired, {allowed} would be explained"

@@ -122,7 +122,7 @@ def ranked(kind: Callable[..., Any], told: int, **arguments: Any) -> list[list[t
     ("kind", "told", "warned"),
     [(DistributedSampler, 3, 1), *((ElasticDistributedSampler, told, 0) for told in (0, 2, 3))],
 )
-def test_set_epoch_between_epochs_is_heard(
+def test_set_epoch_between_epochs_takes_effect(
     kind: Callable[..., Any], told: int, warned: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A sampler that counts has opened that epoch already; it must not take the call for the one after it."""

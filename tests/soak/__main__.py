@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from random import SystemRandom
 
-from tests.soak.ledger import Ledger
 from tests.soak.legs import LEGS, chosen
+from tests.soak.soak_totals import SoakTotals
 from tests.soak.supervisor import SEEDS, Plan, Supervisor
 
 
@@ -24,15 +24,15 @@ def main() -> int:
         minutes = max(minutes, 60.0)
     else:
         plan = Plan(legs, seed)
-    ledger = Ledger(seed if only is None else only, quiet=options.json)
+    totals = SoakTotals(seed if only is None else only, quiet=options.json)
     try:
-        Supervisor(plan, ledger, 1 if only is not None else options.players).run(60.0 * minutes)
+        Supervisor(plan, totals, 1 if only is not None else options.players).run(60.0 * minutes)
     except KeyboardInterrupt:
         print("interrupted: what there is so far", file=sys.stderr)
-    print(ledger.to_json() if options.json else ledger.summary())
+    print(totals.to_json() if options.json else totals.summary())
     if options.summary is not None:
-        options.summary.write_text(ledger.to_json() + "\n")
-    return 1 if ledger.findings else 0
+        options.summary.write_text(totals.to_json() + "\n")
+    return 1 if totals.findings else 0
 
 
 def _arguments() -> argparse.Namespace:

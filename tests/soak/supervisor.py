@@ -19,9 +19,9 @@ from random import Random
 import psutil
 
 from tests.soak.account import Account
-from tests.soak.ledger import Ledger
 from tests.soak.legs import LEGS
 from tests.soak.player import STACKS
+from tests.soak.soak_totals import SoakTotals
 
 START_S = 400.0
 """A player imports torch, or has the fake accelerator compiled, on a machine that may be busy."""
@@ -57,7 +57,7 @@ class Plan:
         ] or [leg for leg in self._legs if LEGS[leg].takes_s < left_s]
         return min(able, key=lambda leg: self._used_s[leg] / LEGS[leg].share, default=None)
 
-    def stint_s(self, leg: str, total_s: float) -> float:
+    def turn_s(self, leg: str, total_s: float) -> float:
         """How long a player stays with this leg."""
         if self._only is not None:
             return total_s
@@ -90,13 +90,13 @@ class Plan:
 class _Player:
     """A player process in a session of its own, with a folder of its own for temporary files."""
 
-    def __init__(self, number: int, leg: str, stint_s: float) -> None:
+    def __init__(self, number: int, leg: str, turn_s: float) -> None:
         self.number = number
         self.leg = leg
         self.seed: int | None = None
         self.deadline_s = time.monotonic() + START_S
         self.began_s = time.monotonic()
-        self.stint_s = stint_s
+        self.turn_s = turn_s
         self.stderr = tempfile.TemporaryFile("w+b")  # noqa: SIM115  # closed in ``end``
         self.folder = tempfile.mkdtemp(prefix="soak-player-")
         self.process = subprocess.Popen(
@@ -179,9 +179,9 @@ class _Player:
 class Supervisor:
     """Keeps ``count`` players busy until the plan or the time runs out. Called on the main thread."""
 
-    def __init__(self, plan: Plan, ledger: Ledger, count: int) -> None:
+    def __init__(self, plan: Plan, totals: SoakTotals, count: int) -> None:
         self._plan = plan
-        self._ledger = ledger
+        self._totals = totals
         self._selector = selectors.DefaultSelector()
         self._players: list[_Player] = []
         self._deadline_s = 0.0
@@ -207,7 +207,7 @@ class Supervisor:
         leg = self._plan.next_leg(self._deadline_s - time.monotonic())
         if leg is None:
             return
-        player = _Player(self._started, leg, self._plan.stint_s(leg, self._total_s))
+        player = _Player(self._started, leg, self._plan.turn_s(leg, self._total_s))
         self._plan.begun(leg)
         self._started += 1
         self._players.append(player)
@@ -215,22 +215,22 @@ class Supervisor:
 
     def _wait(self) -> None:
         patience_s = min(player.deadline_s for player in self._players) - time.monotonic()
-        for key, _ in self._selector.select(max(0.0, min(patience_s, self._ledger.until_progress_s()))):
-            self._heard(key.data)
+        for key, _ in self._selector.select(max(0.0, min(patience_s, self._totals.until_progress_s()))):
+            self._read(key.data)
         for player in list(self._players):
             if time.monotonic() > player.deadline_s:
                 self._lost(player, "hung", f"no answer for a long time\n{player.stacks()}")
-        self._ledger.progress()
+        self._totals.progress()
 
-    def _heard(self, player: _Player) -> None:
+    def _read(self, player: _Player) -> None:
         lines, ended = player.said()
         for line in lines:
             if line.startswith('{"unable"'):
-                self._ledger.leave_out(player.leg, json.loads(line)["unable"])
+                self._totals.leave_out(player.leg, json.loads(line)["unable"])
                 self._plan.leave_out(player.leg)
                 player.give(None)
             elif line.startswith('{"seed"'):
-                self._ledger.add(Account.from_json(line), player.number)
+                self._totals.add(Account.from_json(line), player.number)
                 self._go_on(player)
             elif line == "ready":
                 player.began_s = time.monotonic()
@@ -244,13 +244,13 @@ class Supervisor:
 
     def _go_on(self, player: _Player) -> None:
         now_s = time.monotonic()
-        over = now_s > player.began_s + player.stint_s or now_s + LEGS[player.leg].takes_s > self._deadline_s
+        over = now_s > player.began_s + player.turn_s or now_s + LEGS[player.leg].takes_s > self._deadline_s
         player.give(None if over else self._plan.next_seed())
 
     def _lost(self, player: _Player, kind: str, text: str) -> None:
         account = Account(-1 if player.seed is None else player.seed, leg=player.leg)
         account.find(kind, text)
-        self._ledger.add(account, player.number)
+        self._totals.add(account, player.number)
         self._remove(player)
         self._start()
 

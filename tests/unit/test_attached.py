@@ -244,8 +244,8 @@ def test_a_loader_belongs_to_its_process_those_above_it_and_its_workers(proc: Pr
     proc.process(10, parent=9)
     proc.hold(10, proc.status_page(10, {0: {"PID": 77, "SINCE_NS": 1}}))
     [loader] = proc.scan().loaders
-    kin = [pid for pid in (7, 8, 9, 10, 11, 77) if belongs(pid, loader, str(proc.folder))]
-    assert kin == [8, 9, 10, 77]
+    members = [pid for pid in (7, 8, 9, 10, 11, 77) if belongs(pid, loader, str(proc.folder))]
+    assert members == [8, 9, 10, 77]
 
 
 def test_this_process_is_found_in_the_real_proc() -> None:

@@ -165,7 +165,7 @@ def test_ranks_have_a_share_of_the_epoch_each() -> None:
     assert not said(whole, world_size=2)
 
 
-def test_a_run_that_does_not_wait_hears_nothing_of_caches() -> None:
+def test_a_run_that_does_not_wait_is_told_nothing_of_caches() -> None:
     fine = loader(
         {("fetch", 0, "compute"): 0.001}, steps=steps(100), samples=3200, sample_bytes=9, totals={"epochs": 2}
     )

@@ -146,9 +146,9 @@ def test_a_socket_for_notes_that_is_collected_before_its_pool_says_nothing() -> 
     parent, worker_fd = note_sockets()
     fd = parent.fileno()
     os.close(worker_fd)
-    with warnings.catch_warnings(record=True) as complaints:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         del parent
-    assert not complaints
+    assert not warned
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)

@@ -16,7 +16,7 @@ from stoker._runtime.worker.collate_errors import explain_collation
 Point = namedtuple("Point", ["x", "y"])
 
 
-def complaint(samples: Sequence[Any], indices: Sequence[Any] | None = (70, 71, 72, 73)) -> str:
+def error_text(samples: Sequence[Any], indices: Sequence[Any] | None = (70, 71, 72, 73)) -> str:
     """What the user reads below torch's own words."""
     with pytest.raises(Exception) as caught:
         default_collate(list(samples))
@@ -72,23 +72,23 @@ def complaint(samples: Sequence[Any], indices: Sequence[Any] | None = (70, 71, 7
     ],
 )
 def test_the_odd_one_is_named(samples: Sequence[Any], head: str, rows: list[str]) -> None:
-    text = complaint(samples)
+    text = error_text(samples)
     assert head in text.splitlines()
     for row in rows:
         assert row in text
 
 
 def test_without_indices_rows_are_counted() -> None:
-    assert "  row 1: NoneType None" in complaint([1, None], None).splitlines()
+    assert "  row 1: NoneType None" in error_text([1, None], None).splitlines()
 
 
 def test_few_of_many_are_shown() -> None:
-    text = complaint([torch.zeros(1)] + [torch.zeros(2)] * 50, list(range(51)))
+    text = error_text([torch.zeros(1)] + [torch.zeros(2)] * 50, list(range(51)))
     assert text.count("dataset index") == 4
 
 
 def test_a_long_value_is_cut() -> None:
-    assert all(len(line) < 120 for line in complaint([1, "x" * 10_000]).splitlines())
+    assert all(len(line) < 120 for line in error_text([1, "x" * 10_000]).splitlines())
 
 
 def test_samples_that_go_together_are_not_blamed() -> None:

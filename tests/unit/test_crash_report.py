@@ -208,7 +208,7 @@ def test_a_stopped_worker_answers_nothing_and_is_reported_as_stopped(
         )
 
 
-def test_a_worker_that_hears_nothing_leaves_nothing(
+def test_a_worker_that_ignores_the_signal_leaves_nothing(
     page: StatusPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crash_report, "_ANSWER_S", 0.1)

@@ -36,7 +36,7 @@ class Pair:
         self.revisions = RevisionSender(dataset, self.slots, self.arena, forks=False)
 
     def worker(self) -> tuple[Any, RevisionReceiver]:
-        """A worker that starts from the shipment."""
+        """A worker that starts from the pickled spec."""
         return copy.deepcopy(self.shipped), RevisionReceiver(
             self.arena.fd, self.arena.stride, self.control, 0
         )

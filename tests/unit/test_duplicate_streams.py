@@ -12,7 +12,7 @@ from stoker._runtime.engine.duplicate_streams import DuplicateStreams
 from stoker._runtime.pool.loader_stats import LoaderStats
 
 
-def heard(caplog: pytest.LogCaptureFixture, *batches: tuple[int, Any], workers: int = 2) -> list[str]:
+def warned(caplog: pytest.LogCaptureFixture, *batches: tuple[int, Any], workers: int = 2) -> list[str]:
     """What is logged at the end of an epoch in which workers gave these."""
     caplog.clear()
     stats = LoaderStats("loader")
@@ -32,7 +32,7 @@ def rows(*values: int) -> dict[str, Any]:
 
 def test_the_same_batches_from_every_worker(caplog: pytest.LogCaptureFixture) -> None:
     order = [(0, rows(0, 1)), (1, rows(0, 1)), (0, rows(2, 3)), (1, rows(2, 3)), (0, rows(4)), (1, rows(4))]
-    (text,) = heard(caplog, *order)
+    (text,) = warned(caplog, *order)
     assert "the first 2 batches of all 2 workers are the same" in text
     assert "each sample appears 2 times in these 6 batches" in text
     assert "STK502" in text
@@ -55,7 +55,7 @@ def test_the_same_batches_from_every_worker(caplog: pytest.LogCaptureFixture) ->
     ],
 )
 def test_streams_that_are_fine(order: list[tuple[int, Any]], caplog: pytest.LogCaptureFixture) -> None:
-    assert heard(caplog, *order) == []
+    assert warned(caplog, *order) == []
 
 
 def test_batches_of_odd_kinds_cost_nothing_but_the_verdict(caplog: pytest.LogCaptureFixture) -> None:
@@ -64,7 +64,7 @@ def test_batches_of_odd_kinds_cost_nothing_but_the_verdict(caplog: pytest.LogCap
             raise RuntimeError("not to be read")
 
     odd = [torch.zeros(0), torch.eye(3).to_sparse(), torch.empty(2, device="meta"), None, object(), Odd(a=1)]
-    assert heard(caplog, (0, odd), (1, odd), (0, odd), (1, odd)) == []
+    assert warned(caplog, (0, odd), (1, odd), (0, odd), (1, odd)) == []
 
 
 @pytest.mark.parametrize(("workers", "streams"), [(1, True), (0, True), (4, False)])

@@ -167,20 +167,20 @@ def test_a_warning_is_said_once_not_once_per_worker(
         warnings.showwarning("slow disk", RuntimeWarning, "data.py", 3)
         warnings.showwarning("slow disk", RuntimeWarning, "data.py", 4)
     worker.end()
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as warned:
         reader.drain()
-    assert [(str(one.message), one.category, one.filename, one.lineno) for one in heard] == [
+    assert [(str(one.message), one.category, one.filename, one.lineno) for one in warned] == [
         ("slow disk", RuntimeWarning, "data.py", 3),
         ("slow disk", RuntimeWarning, "data.py", 4),
     ]
-    assert isinstance(heard[0].message, RuntimeWarning)
+    assert isinstance(warned[0].message, RuntimeWarning)
 
 
 def test_a_warning_whose_class_wants_more_than_a_text_arrives(sender: NoteSender, reader: NoteReader) -> None:
     sender.send("warning", ("careful", Coded, "data.py", 3))
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as warned:
         reader.drain()
-    [one] = heard
+    [one] = warned
     assert (str(one.message), one.category) == ("careful", Coded)
 
 

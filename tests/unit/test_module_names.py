@@ -12,6 +12,7 @@ import pytest
 import stoker
 
 SOURCE = Path(stoker.__file__).parent
+TESTS = Path(__file__).parents[1]
 DOTTED = re.compile(r"(?<![\w./*])(?:stoker\.)?(_[a-z]\w*(?:\.\w+)+)(?=[\w.]*(`?))")
 """A path from the folder of the package: its first part is private. Followed by what closes a quoted name, if anything."""
 OURS = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name.startswith("_")}
@@ -90,3 +91,18 @@ def test_a_name_that_leads_nowhere_is_found(line: str) -> None:
 )
 def test_a_name_that_leads_somewhere_is_not(line: str) -> None:
     assert dangling(line) == []
+
+
+def test_files_that_strings_name_by_the_end_of_their_path_exist() -> None:
+    """Such as "/executors/interrupt_guard.py", by which tests choose places in the engine."""
+    files = [f"/{path.relative_to(SOURCE)}" for path in SOURCE.rglob("*.py")]
+    ours = {folder for file in files for folder in file.split("/")[1:-1]}
+    named = {
+        name
+        for folder in (SOURCE, TESTS)
+        for path in folder.rglob("*.py")
+        for name in re.findall(r'"((?:/\w+)+\.py)"', path.read_text(encoding="utf-8"))
+        if name.split("/")[1] in ours
+    }
+    assert "/executors/interrupt_guard.py" in named
+    assert [name for name in sorted(named) if not any(file.endswith(name) for file in files)] == []

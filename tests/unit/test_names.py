@@ -9,14 +9,22 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+import pytest
 
 import stoker
 
 SOURCE = Path(stoker.__file__).parent
+CLONE = Path(__file__).parents[2]
 TREES = {
     path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))
+}
+TESTS = {
+    path.relative_to(CLONE).as_posix(): ast.parse(path.read_text())
+    for folder in ("benchmarks", "tests")
+    for path in sorted((CLONE / folder).rglob("*.py"))
 }
 CALLED_BY_OTHERS = {
     "on_save",  # the Trainer, of callbacks
@@ -58,7 +66,7 @@ def test_each_module_says_what_it_is_for():
     assert [path for path, tree in TREES.items() if not ast.get_docstring(tree)] == []
 
 
-def _uses(tree: ast.Module) -> Iterator[str]:
+def _uses(tree: ast.AST) -> Iterator[str]:
     """Names that code loads, looks up or passes, and words in strings that are no docstrings."""
     blocks = (getattr(node, "body", None) for node in ast.walk(tree))
     lines = (line for block in blocks if isinstance(block, list) for line in block)
@@ -90,6 +98,16 @@ def test_everything_that_is_defined_is_used():
     assert defined - used - CALLED_BY_OTHERS == set()
 
 
+def test_private_names_of_a_module_are_used_in_it():
+    """Another module may use the same word for something of its own."""
+    unused = []
+    for path, tree in TREES.items():
+        functions = {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
+        private = {name for name in functions | {*_constants(tree)} if re.match("_[a-zA-Z]", name)}
+        unused += [f"{path}: {name}" for name in private - {*_uses(tree)}]
+    assert unused == []
+
+
 REPLACED = """
 vigil ward patient kin mishap concord seats echo lap bookmark pen tape handoff sift complaint scales rig stint toll ears witness
 nursery inquest mourn pilot autopilot outset settling cargo freshness ledger hears heard
@@ -97,15 +115,20 @@ nursery inquest mourn pilot autopilot outset settling cargo freshness ledger hea
 """Coined words that plain ones replaced (the table of words in the design). No module, class or function may have them."""
 
 
-def test_words_that_were_replaced_are_in_no_name():
+def _named(trees: Mapping[str, ast.Module]) -> set[str]:
+    """Names of modules, folders, classes and functions."""
     names = {
         node.name
-        for tree in TREES.values()
+        for tree in trees.values()
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef | ast.FunctionDef)
     }
-    names |= {part.removesuffix(".py") for path in TREES for part in path.split("/")}
-    parts = {name: re.findall(r"[A-Z]?[a-z]+", name) for name in names}
+    return names | {part.removesuffix(".py") for path in trees for part in path.split("/")}
+
+
+@pytest.mark.parametrize("trees", [TREES, TESTS], ids=["src", "tests"])
+def test_words_that_were_replaced_are_in_no_name(trees: Mapping[str, ast.Module]):
+    parts = {name: re.findall(r"[A-Z]?[a-z]+", name) for name in _named(trees)}
     old = {f"{word}{end}" for word in REPLACED.split() for end in ("", "s")}
     assert {name for name, words in parts.items() if old & {word.lower() for word in words}} == set()
 

@@ -127,7 +127,7 @@ def test_the_lowest_rank_leads_and_the_others_follow(rank: Callable[..., RankCon
     assert [each.target() for each in (first, second, late)] == [AgreedWorkers(2, 6, 24, True)] * 3
 
 
-def test_the_leader_hears_of_the_rank_that_waits_most(rank: Callable[..., RankConsensus]) -> None:
+def test_the_leader_knows_the_rank_that_waits_most(rank: Callable[..., RankConsensus]) -> None:
     first, second, third = rank(0), rank(1), rank(2)
     second.report(replace(WINDOW, wait_ns=800_000_000, busy=0.97))
     third.report(WINDOW)
@@ -208,7 +208,7 @@ def test_processes_agree(environ: dict[str, str], rank: Callable[..., RankConsen
     assert pages(environ) == []
 
 
-def test_a_restarted_job_hears_nothing_of_the_old_one(
+def test_a_restarted_job_reads_nothing_of_the_old_one(
     environ: dict[str, str], rank: Callable[..., RankConsensus]
 ) -> None:
     def body(pause: Callable[[], None]) -> None:

@@ -149,7 +149,7 @@ class Owner:
     rested = rest
 
 
-def test_a_tape_is_folded_when_it_is_full_and_keeps_the_last_rows() -> None:
+def test_a_buffer_is_folded_when_it_is_full_and_keeps_the_last_rows() -> None:
     owner = Owner()
     step_buffer = StepBuffer(owner, Attribution())
     rows = steps(ROWS + 50)

@@ -122,8 +122,8 @@ def test_slow_batches_are_given_more_time(clock: Clock) -> None:
 def test_each_warning_doubles_the_time_to_the_next(clock: Clock) -> None:
     watch = Watch(clock)
     watch.workers.seen = [on(0, 3)]
-    heard = [second for second in range(1, 1000) if watch.after(1)[0]]
-    assert heard == [30, 60, 120, 240, 480, 960]
+    reported = [second for second in range(1, 1000) if watch.after(1)[0]]
+    assert reported == [30, 60, 120, 240, 480, 960]
 
 
 def test_it_names_worker_index_and_stack(clock: Clock) -> None:

@@ -70,7 +70,7 @@ def test_all_rows_of_a_split_ticket_are_given_at_once():
     assert step_buffer.pin_ns == 3
 
 
-def test_a_full_tape_is_folded_but_for_its_last_rows():
+def test_a_full_buffer_is_folded_but_for_its_last_rows():
     owner = Owner()
     step_buffer = StepBuffer(owner, Attribution())
     step_buffer.due_ns = 1 << 62

@@ -138,7 +138,7 @@ def test_a_worker_that_is_never_idle_measures_itself_in_the_end(
     del row
 
 
-def test_a_worker_hears_of_its_end_while_it_waits_to_measure_itself(
+def test_a_worker_learns_of_its_end_while_it_waits_to_measure_itself(
     page: StatusPage, channel: tuple[socket.socket, socket.socket]
 ) -> None:
     ours, theirs = channel

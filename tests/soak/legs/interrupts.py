@@ -33,7 +33,7 @@ PER_SCENARIO = {"inline": 200, "thread": 100, "fork": 40}
 _LOOP = (
     "/engine/iteration.py", "/engine/iterator.py", "/engine/step_writer.py", "/scheduler/", "/pool/batch_opener.py",
     "/plan/planner.py",
-    "/checkpoint/progress.py", "/_receipt/ledger.py", "/_record/step_buffer.py", "/executors/interrupt_guard.py",
+    "/checkpoint/progress.py", "/_receipt/receipt_writer.py", "/_record/step_buffer.py", "/executors/interrupt_guard.py",
 )  # fmt: skip
 
 

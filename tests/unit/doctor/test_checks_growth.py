@@ -194,18 +194,18 @@ def test_a_window_that_fits_is_not_found():
 
 
 def test_warm_up_is_not_extrapolated_and_a_leak_is():
-    settling = GrowthFacts(
+    levelling = GrowthFacts(
         warm_up=8, windows=(GrowthWindow(9, 0, 9 * 9216),) * 6, available_bytes=20 * GIB, copied_bytes=0
     )
-    assert list(stk603_out_of_memory.examine(settling, _target(num_workers=8, samples=10_000_000))) == []
+    assert list(stk603_out_of_memory.examine(levelling, _target(num_workers=8, samples=10_000_000))) == []
     swinging = tuple(GrowthWindow(9, 0, sign * 4 * MIB) for sign in (1, -1, 1, -1, 1, -1))
-    assert not replace(settling, windows=swinging).grows_steadily
+    assert not replace(levelling, windows=swinging).grows_steadily
     fading = tuple(GrowthWindow(9, 0, size * MIB) for size in (9, 8, 6, 4, 3, 3))
     assert (
-        list(stk603_out_of_memory.examine(replace(settling, windows=fading), _target(samples=10_000_000)))
+        list(stk603_out_of_memory.examine(replace(levelling, windows=fading), _target(samples=10_000_000)))
         == []
     )
-    leaking = replace(settling, windows=(GrowthWindow(9, 0, 9 * MIB),) * 6)
+    leaking = replace(levelling, windows=(GrowthWindow(9, 0, 9 * MIB),) * 6)
     assert [each.severity for each in stk603_out_of_memory.examine(leaking, TARGET)] == ["high"]
 
 

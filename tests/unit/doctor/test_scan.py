@@ -197,7 +197,7 @@ def test_handles_of_every_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert part.backing == "file"
 
 
-def test_the_shipment_refuses_exactly_what_the_scan_says_nobody_can_send(tmp_path: Path) -> None:
+def test_pickling_refuses_exactly_what_the_scan_says_nobody_can_send(tmp_path: Path) -> None:
     """Every kind by itself: what ``anyone`` says against stoker's own packed spec, what is listed at all against plain pickle."""
 
     def local() -> None: ...

@@ -190,7 +190,7 @@ def one(seq: int, fetch_ns: int = 80, cpu_ns: int = 50, rows: int = 2) -> MadeBa
     return MadeBatch(seq, rows, fetch_ns, 20, 5, cpu_ns)
 
 
-def test_work_leaves_the_first_batch_out_and_scales_what_was_made_smaller():
+def test_work_leaves_the_first_batch_out_and_multiplies_what_was_made_smaller():
     batches = [one(0, 1000), one(1), one(2), one(3)]
     run = WorkerRun(
         9, batches, [(batches[0], one(4)), (batches[1], one(5, 40))], scale=4.0, parent_ns=7, batch_bytes=10
@@ -209,7 +209,7 @@ def counters(at_ns: int, parent: int, busy: int, pressure: int) -> Counters:
     return Counters(at_ns, parent, None, None, busy, 0, 0, None, None, None, pressure)
 
 
-def test_a_toll_is_what_lies_between_two_readings():
+def test_the_usage_is_what_lies_between_two_readings():
     before = resource_usage.UsageReading(counters(0, 0, 0, 0), {1: 100}, {"1/1": 10})
     after = resource_usage.UsageReading(
         counters(1000, 200, 1500, 250), {1: 400, 2: 100}, {"1/1": 110, "2/2": 100}

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
 from stoker._runtime.transport.base import HostMemory
 from stoker._runtime.transport.codec import EncodedBatch
 from stoker._runtime.transport.layout import ALIGN_BYTES, BatchLayout, contiguous_strides
 
-_BYTE = np.dtype(np.uint8)
 Place = tuple[torch.Tensor, int, Sequence[int]]
 """A tensor, its offset in the range and its strides there. -1: it has no elements, and no place."""
 

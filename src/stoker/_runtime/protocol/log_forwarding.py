@@ -6,6 +6,7 @@ socket is full, notes are dropped and counted. The count is sent when there is r
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import pickle
@@ -133,8 +134,6 @@ class NoteReader:
         self._channel = channel
         channel.setblocking(False)  # the user may have set a default timeout for sockets
         self._seen: set[tuple[str, str, int]] = set()
-        self.unshown = 0
-        """How many notes the parent's own handlers or streams refused."""
 
     def drain(self) -> None:
         """Replay all notes that have arrived. Never blocks."""
@@ -150,11 +149,9 @@ class NoteReader:
             except Exception as error:  # its class may exist in the worker only
                 logging.getLogger("stoker").warning("a note from a worker could not be read: %r", error)
                 continue
-            try:
+            # A handler, filter or closed stream of the user may raise. Results that came with this note must not be lost.
+            with contextlib.suppress(Exception):
                 self._replay(*note)
-            except Exception:
-                # A handler, filter or closed stream of the user raised. Results that came with this note must not be lost.
-                self.unshown += 1
 
     def _replay(self, kind: str, worker: int, dropped: int, body: Any) -> None:
         if dropped:

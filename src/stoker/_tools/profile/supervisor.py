@@ -128,8 +128,8 @@ def environment(mode: str, folder: Path, base: Mapping[str, str], *, follow: boo
 
 def supervise(command: Sequence[str], environ: Mapping[str, str]) -> ScriptExit:
     """Run a command to its end. Main thread, of a process without other threads: signals are taken from the kernel's queue."""
-    heard = signal.valid_signals() - _KEPT
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, heard)
+    caught = signal.valid_signals() - _KEPT
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, caught)
     # Ignored, as an ancestor may have left it, it would take the child's status with it.
     children = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
@@ -147,10 +147,10 @@ def supervise(command: Sequence[str], environ: Mapping[str, str]) -> ScriptExit:
                 os._exit(127)
         probe = SignalProbe()
         try:
-            status = _wait(pid, heard, probe)
+            status = _wait(pid, caught, probe)
         finally:
             probe.close()
-        while signal.sigtimedwait(heard, 0) is not None:
+        while signal.sigtimedwait(caught, 0) is not None:
             pass  # what came for a script that is no more
     finally:
         if children is not None:
@@ -159,9 +159,9 @@ def supervise(command: Sequence[str], environ: Mapping[str, str]) -> ScriptExit:
     return ScriptExit(pid, os.waitstatus_to_exitcode(status), began_unix_ns, began_ns)
 
 
-def _wait(pid: int, heard: set[signal.Signals], probe: SignalProbe) -> int:
+def _wait(pid: int, caught: set[signal.Signals], probe: SignalProbe) -> int:
     while True:
-        came = signal.sigwaitinfo(heard)
+        came = signal.sigwaitinfo(caught)
         if came.si_signo == signal.SIGCHLD:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:

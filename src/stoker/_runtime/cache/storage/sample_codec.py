@@ -27,8 +27,6 @@ _ndarray: Any = np.ndarray
 _Tensor = torch.Tensor
 _GENERAL, _ONE, _TUPLE, _LIST = 0, 1, 2, 3
 _SCALARS = frozenset({int, float, str, bytes, bool, type(None)})
-_PIECES = 256
-"""A sample of more regions is put together in a buffer of its own."""
 
 
 class EncodedSample(NamedTuple):

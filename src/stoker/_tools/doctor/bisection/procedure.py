@@ -104,7 +104,7 @@ def conclude(own: BisectionBaseline, trials: Sequence[BisectionTrial]) -> Conclu
     plain = [each for each in trials if each.setting == BisectionSetting(each.setting.workers)]
     failed = next((each for each in plain if not each.outcome.ok), None)
     if failed is None:
-        return _all_well(own, trials, plain)
+        return _all_well(trials, plain)
     if failed.setting.workers == 0:
         said = "fails without workers, too: they are not the cause, and num_workers=0 is where to debug it"
         return _with_suspects(said, failed, trials)
@@ -141,9 +141,7 @@ def _with_suspects(said: str, failed: BisectionTrial, trials: Sequence[Bisection
     return Conclusion("; ".join(sentences) + ".", tuple(alone), failed)
 
 
-def _all_well(
-    own: BisectionBaseline, trials: Sequence[BisectionTrial], plain: list[BisectionTrial]
-) -> Conclusion:
+def _all_well(trials: Sequence[BisectionTrial], plain: list[BisectionTrial]) -> Conclusion:
     if not plain:
         return Conclusion("Nothing was tried.")
     numbers = [str(each.setting.workers) for each in plain]

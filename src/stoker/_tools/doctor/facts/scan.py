@@ -77,8 +77,6 @@ class StoredGenerator:
     path: str
     kind: str
     """ "Generator", "RandomState", "Random", "torch.Generator"."""
-    shared_source: bool = False
-    """Whether it is the global generator itself: that one is seeded in workers anyway."""
     count: int = 1
 
 

@@ -127,7 +127,7 @@ def analyse(timelines: Sequence[Timeline]) -> RankAnalysis:
         if found.on_device:
             _add_devices(found, timeline, host, kernels, launches, comm)
         else:
-            _add_loop(found, timeline, host)
+            _add_loop(found, host)
         calls.append(_add_calls(found, timeline, host))
         lengths.append(timeline.steps.ended - timeline.steps.began)
         found.growths += memory.growths(timeline, *window)
@@ -251,7 +251,7 @@ def _queued(gaps: Intervals, rows: Rows, runtime: Rows) -> npt.NDArray[np.bool_]
     return found
 
 
-def _add_loop(found: RankAnalysis, timeline: Timeline, host: _HostWindow) -> None:
+def _add_loop(found: RankAnalysis, host: _HostWindow) -> None:
     """Without devices: the loop's own time. What it does for the loader, operations included, is the loader's."""
     operations = host.busy - host.next
     data_ns, compute_ns = host.next.total_ns, operations.total_ns

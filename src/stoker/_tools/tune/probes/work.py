@@ -83,7 +83,7 @@ def _tried(
     subject: Subject, seconds: float, limit_s: float, *, workers: int, small: bool, skip: bool, bad: dict[Any, str]
 ) -> WorkerRun:  # fmt: skip
     if subject.is_stream:
-        return _tried_stream(subject, seconds, limit_s, workers=workers, small=small, skip=skip, bad=bad)
+        return _tried_stream(subject, seconds, limit_s, workers=workers, skip=skip, bad=bad)
     rows = rows_per_batch(subject)
     order = ProbeOrder(subject, rows=1 if small and rows > 1 else None)
     bench = _bench(subject, workers, skip, order)
@@ -95,8 +95,8 @@ def _tried(
 
 
 def _tried_stream(
-    subject: Subject, seconds: float, limit_s: float, *, workers: int, small: bool, skip: bool, bad: dict[Any, str]
-) -> WorkerRun:  # fmt: skip
+    subject: Subject, seconds: float, limit_s: float, *, workers: int, skip: bool, bad: dict[Any, str]
+) -> WorkerRun:
     """The stream's batches, if one comes soon; otherwise single samples."""
     rows = rows_per_batch(subject)
     patience_s = max(_STREAM_S, 2 * seconds)

@@ -42,14 +42,12 @@ def examine(
     """By batches, not by samples: an epoch is as long as it has batches."""
     if stream is not None and stream.ranks:
         counts = [(rank, _batches(items, target)) for rank, items in stream.ranks]
-        yield from _judged(target, counts, stream.world, f"{target.dataset_class}.__iter__", "stream")
+        yield from _judged(counts, stream.world, f"{target.dataset_class}.__iter__", "stream")
     if sampler is not None and sampler.ranks:
-        yield from _judged(target, list(sampler.ranks), sampler.world, sampler.name, "sampler")
+        yield from _judged(list(sampler.ranks), sampler.world, sampler.name, "sampler")
 
 
-def _judged(
-    target: TargetFacts, counts: list[tuple[int, int]], world: int, where: str, what: str
-) -> Iterator[Finding]:
+def _judged(counts: list[tuple[int, int]], world: int, where: str, what: str) -> Iterator[Finding]:
     (first, most), (last, least) = counts
     if most == least:
         return

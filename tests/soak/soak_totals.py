@@ -16,7 +16,7 @@ _SAME_AGAIN = "Same again: python -m tests.soak --only {leg}:{seed} --times 20"
 _MIB = 2**20
 
 
-class Ledger:
+class SoakTotals:
     """Adds up accounts and prints findings as they come. Used on one thread."""
 
     def __init__(self, seed: int, *, quiet: bool) -> None:

@@ -46,8 +46,8 @@ def key_of(task: Task) -> Key:
     return (task.ticket.seq, task.attempt, task.part.number)
 
 
-class Ledger:
-    """What was dispatched, heard, blamed and delivered. Told by the world, before or as the scheduler is."""
+class CheckedHistory:
+    """What was dispatched, received, blamed and delivered. Told by the world, before or as the scheduler is."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -89,7 +89,7 @@ class Ledger:
             raise Violation(f"ticket {seq}: pull {tasks[number].pull} became {task.pull} when issued again")
         tasks[number] = task
 
-    def heard(self, event: m.BatchReady | m.BatchFailed | m.SourceEnded) -> None:
+    def received(self, event: m.BatchReady | m.BatchFailed | m.SourceEnded) -> None:
         """A worker's result reaches the parent."""
         key = (event.seq, event.attempt, event.part)
         if self.awaits(key):
