@@ -200,3 +200,19 @@ def test_the_sampler_is_asked_anew_each_epoch(num_workers: int, persistent: bool
     theirs, ours = (epochs(loader_class) for loader_class in BOTH)
     assert_same(theirs, ours)
     assert str(ours[0]) != str(ours[1])
+
+
+class Replayed:
+    """Its own iterator, which ``iter()`` starts anew: Lightning's batch samplers in ``predict`` are made like this."""
+
+    def __iter__(self) -> Replayed:
+        self.rest = iter([[3, 1], [4], [1, 5, 9]])
+        return self
+
+    def __next__(self) -> list[int]:
+        return next(self.rest)
+
+
+@pytest.mark.parametrize("num_workers", WORKERS)
+def test_an_iterator_of_a_sampler_is_only_pulled(num_workers: int) -> None:
+    assert_same_run(lambda: {"dataset": Squares(20), "batch_sampler": Replayed(), "num_workers": num_workers})

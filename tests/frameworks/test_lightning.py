@@ -45,6 +45,9 @@ class Seen(L.LightningModule):  # type: ignore[name-defined]
     def validation_step(self, batch: Any, _: int) -> None:
         self.validated.append(numbers(batch))
 
+    def predict_step(self, batch: Any, batch_idx: int) -> Any:
+        return batch
+
     def configure_optimizers(self) -> Any:
         return torch.optim.SGD(self.parameters(), 0.0)
 
@@ -88,6 +91,26 @@ def test_fit_and_validate_give_torchs_batches(workers: Any, stream: bool) -> Non
         assert sorted(flat(trained)) == sorted(flat(expected[0]))
     else:
         assert (trained, validated) == expected
+
+
+def predictions(cls: Any, workers: Any) -> tuple[Batches, Any]:
+    """What ``predict`` returns, and which samples it says each batch had. It reads through a batch sampler of Lightning's."""
+    said: list[Any] = []
+
+    class Note(L.pytorch.callbacks.BasePredictionWriter):  # type: ignore[name-defined]
+        def write_on_batch_end(self, *given: Any) -> None:
+            said.append(given[3])
+
+    made = cls(Numbers(10), batch_size=3, num_workers=workers)
+    found = trainer(callbacks=[Note("batch")]).predict(Seen(), made)
+    return [numbers(batch) for batch in found], said
+
+
+@pytest.mark.parametrize("workers", [0, 2, "auto"])
+def test_predict_gives_every_sample(workers: Any) -> None:
+    ours = in_fork(predictions, stoker.DataLoader, workers)
+    assert ours == in_fork(predictions, TorchLoader, 0)
+    assert ours[0] == ours[1] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
 
 
 def resumed(folder: Path, data: Any, cls: Any) -> tuple[Batches, Batches]:

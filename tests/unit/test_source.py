@@ -88,6 +88,17 @@ class Chunked(Sampler[list[int]]):
         self.done = state["done"]
 
 
+class Replayed(Sampler[list[int]]):
+    """A batch sampler that is its own iterator; ``iter()`` starts it anew."""
+
+    def __iter__(self) -> Replayed:
+        self.rest = iter(batched(SequentialSampler(range(SIZE))))
+        return self
+
+    def __next__(self) -> list[int]:
+        return next(self.rest)
+
+
 def opened(sampler: Any, every: int = 1) -> IndexSource:
     return IndexSource(sampler, iter(sampler), every=every, plain=sampler_position.is_plain(sampler))
 
@@ -120,6 +131,7 @@ KINDS: dict[str, Any] = {
     "counted": lambda: batched(Counted()),
     "walked": lambda: batched(Walked()),
     "chunked": Chunked,
+    "replayed": Replayed,
     "failing": lambda: batched(Counted(fails=True)),
 }
 

@@ -17,6 +17,7 @@ import itertools
 import logging
 import pickle
 from collections.abc import Callable, Iterator
+from types import GeneratorType
 from typing import Any
 
 from torch.utils.data import BatchSampler
@@ -42,7 +43,7 @@ class IndexSource:
         self._chunks = SamplerBatches(sampler) if batched and type(sampler) is BatchSampler else None
         self._sampler = self._chunks.sampler if self._chunks is not None else sampler
         self._elastic = elastic_part(sampler)
-        self.iterator: Iterator[Any] = opened
+        self.iterator: Iterator[Any] = only_pulled(opened)
         self._own_iterator: Any = opened
         self._every = every
         self._plain = plain
@@ -312,6 +313,13 @@ def epoch_of(sampler: Any) -> int | None:
     """The epoch that a sampler counts."""
     part = counting_part(sampler)
     return None if part is None else part.epoch
+
+
+def only_pulled(iterator: Iterator[Any]) -> Iterator[Any]:
+    """The same items by ``next()`` alone, as torch takes them: the ``__iter__`` of an iterator may start it anew."""
+    if type(iterator) in _SEEKABLE or isinstance(iterator, GeneratorType):
+        return iterator
+    return map(next, itertools.repeat(iterator))
 
 
 def advance(iterator: Iterator[Any], count: int) -> None:
