@@ -178,16 +178,3 @@ def test_who_cannot_draw_leaves_the_generators_alone(monkeypatch: pytest.MonkeyP
     assert len(list(stoker.DataLoader(numbers, batch_size=8))) == 8
     with pytest.raises(AssertionError, match="seeded"):
         list(stoker.DataLoader(Drawing(), batch_size=8))
-
-
-def test_the_words_of_pythons_generator_are_copied_here() -> None:
-    """Elsewhere than on CPython its state is copied as a tuple, which only takes longer."""
-    assert trainer_generators.python_is_plain()
-    generator = random.Random(3)
-    generator.gauss(0, 1)
-    kept, expected = trainer_generators.PythonState(generator), generator.getstate()
-    for _ in range(700):
-        generator.random()
-    assert generator.getstate() != expected
-    kept.restore()
-    assert generator.getstate() == expected

@@ -1,28 +1,22 @@
 """Leaves the training loop's global generators as they were while samples are made on its thread.
 
 Without workers, samples are seeded like everywhere else, so the global generators have to be put back after every batch.
-torch's state is copied. NumPy's would take 90 µs: it is swapped for one of ours instead. Python's would take 8 µs as the tuple that
-``random.getstate`` makes, so its words are copied as bytes where a trial shows that they lie where CPython has them.
+torch's state is copied. NumPy's would take 90 µs: it is swapped for one of ours instead. Python's words are copied as bytes.
 """
 
 from __future__ import annotations
 
-import _random
-import ctypes
 import random
-import sys
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 
+from stoker._runtime.worker.rng.python_state import PythonState, python_is_plain
+
 _NUMPY: Any = np.random.mtrand._rand
 _swap_in: Any = getattr(np.random, "set_bit_generator", None)
-_PYTHON: Any = random._inst
-_STATE_AT = object.__basicsize__
-_STATE_BYTES = 4 * 625
-"""Of a ``random.Random``, behind the head of every object: its index and its 624 words."""
 _spares: list[Any] = []
 """Bit generators of ours that no context uses now. Making one takes longer than a batch of numbers."""
 
@@ -92,39 +86,6 @@ class TrainerGenerators:
         self._saved = None
         if spare is not None:
             _spares.append(spare)
-
-
-class PythonState:
-    """The state of Python's global generator when it was made, or of another ``random.Random``: 0.5 µs instead of 8."""
-
-    __slots__ = ("_bytes", "_gauss", "_of")
-
-    def __init__(self, of: Any = _PYTHON) -> None:
-        self._of = of
-        self._gauss = of.gauss_next
-        self._bytes = ctypes.string_at(id(of) + _STATE_AT, _STATE_BYTES)
-
-    def restore(self) -> None:
-        """Put it back."""
-        ctypes.memmove(id(self._of) + _STATE_AT, self._bytes, _STATE_BYTES)
-        self._of.gauss_next = self._gauss
-
-
-@cache
-def python_is_plain() -> bool:
-    """Whether a generator's words lie where CPython has them. Tried on one of our own, which has room for them."""
-    if _random.Random.__basicsize__ < _STATE_AT + _STATE_BYTES or type(_PYTHON) is not random.Random:
-        return False
-    tried = random.Random(5)
-    tried.gauss(0, 1)
-    *words, index = tried.getstate()[1]
-    raw = ctypes.string_at(id(tried) + _STATE_AT, _STATE_BYTES)
-    if raw != b"".join(word.to_bytes(4, sys.byteorder) for word in (index, *words)):
-        return False
-    kept, expected = PythonState(tried), tried.getstate()
-    tried.seed(6)
-    kept.restore()
-    return tried.getstate() == expected
 
 
 class _NoState:
