@@ -41,6 +41,23 @@ def test_a_file_that_is_larger_than_any_of_its_kind_is_refused(
         READERS[kind](path)
 
 
+def test_a_line_without_an_end_in_a_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder's files are looked into before they are read: a sparse file of 60 GB took all memory there."""
+    monkeypatch.setattr(bounded_file.read, "__defaults__", (1 << 20,))
+    monkeypatch.setattr(bounded_file, "MOST_BYTES", 1 << 20)
+    with (tmp_path / "endless.jsonl").open("wb") as file:
+        file.truncate(64 << 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(RecordError, match=r"cannot read .*: it has more than 1 MB"):
+            journal.read(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
 def test_as_much_as_is_allowed_is_read(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * 1000)

@@ -6,6 +6,7 @@ import gzip
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from stoker._record import journal
@@ -29,6 +30,18 @@ def test_a_record_becomes_a_screen_or_json(tmp_path):
     assert "kWh per month at 300 W" in shown.output
     data = json.loads(_report(path, "--json").output)
     assert data["loaders"][0]["causes"]["cause"] == "io"
+
+
+@pytest.mark.parametrize("option", ["--price-per-hour", "--watts"])
+@pytest.mark.parametrize("value", ["nan", "inf", "1e400"])
+def test_a_price_that_is_not_finite_is_refused(option: str, value: str, tmp_path: Path) -> None:
+    """JSON has no such numbers, and a report none to show."""
+    path = tmp_path / "run.json"
+    journal.write(run(loader(WAITS_S)), path)
+    for command in (["report", path], ["profile", "train.py"]):
+        refused = CliRunner().invoke(main, [command[0], option, value, *map(str, command[1:])])
+        assert refused.exit_code == 2
+        assert "is no finite number" in refused.output
 
 
 def test_a_folder_and_several_files_are_one_run(tmp_path):

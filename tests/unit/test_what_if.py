@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,15 @@ def test_an_empty_record_is_refused(tmp_path: Path) -> None:
     refused = asked(path, "--what-if")
     assert refused.exit_code == 2
     assert "nothing to replay" in refused.output
+
+
+@pytest.mark.parametrize("name", ["workers", "prefetch", "window", "cpus", "step", "threads", "burst"])
+@pytest.mark.parametrize("sign", ["", "+", "*"])
+def test_numbers_that_would_become_infinite_are_refused(name: str, sign: str) -> None:
+    with pytest.raises(ValueError, match=f"the number of {name} is more than 1000000000"):
+        parse(f"{name}={sign}{'9' * 400}")
+    with suppress(RecordError):
+        parse(f"{name}={sign}1000000000").of(CASE)
 
 
 @pytest.mark.parametrize("text", ["workers=99999999", "workers=9000,prefetch=9000", "burst=1000000"])

@@ -198,8 +198,12 @@ def _refusal(path: Path, lines: list[str], error: Exception) -> str:
 
 
 def _has_line(path: Path) -> bool:
+    """Whether there is anything to read, or to refuse: a line without an end may be as long as the disk is large."""
+    if path.suffix == ".json":
+        return True
     with path.open("rb") as file:
-        return file.readline().endswith(b"\n") or path.suffix == ".json"
+        line = file.readline(bounded_file.MOST_BYTES + 1)
+    return line.endswith(b"\n") or len(line) > bounded_file.MOST_BYTES
 
 
 def _is_record(data: Any) -> bool:

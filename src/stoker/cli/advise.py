@@ -14,11 +14,11 @@ from stoker.cli.command import output_file, script_command
 from stoker.cli.command.exit_status import (
     INTERRUPTED,
     deliver,
+    finite,
     refuse,
     require,
     require_new,
     say,
-    seconds,
     tidy_ends,
 )
 from stoker.cli.command.patch_output import put_patches
@@ -32,7 +32,7 @@ _NOTHING = 1
 
 @click.command(context_settings=script_command.CONTEXT)
 @click.option(
-    "--budget", type=click.FloatRange(min=1), callback=seconds, default=60.0, show_default=True, metavar="SECONDS",
+    "--budget", type=click.FloatRange(min=1), callback=finite, default=60.0, show_default=True, metavar="SECONDS",
     help="Time for the script; what was seen until then counts.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the screen.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli.command.exit_status import INTERRUPTED, deliver, refusals, require_new, seconds, tidy_ends
+from stoker.cli.command.exit_status import INTERRUPTED, deliver, finite, refusals, require_new, tidy_ends
 from stoker.cli.command.output_form import chosen
 from stoker.cli.command.progress import progress
 from stoker.cli.command.tune_options import about_the_run, run_arguments
@@ -27,7 +27,7 @@ _FAILED = 1
 @click.option(
     "--budget",
     type=click.FloatRange(min=1),
-    callback=seconds,
+    callback=finite,
     default=30.0,
     show_default=True,
     metavar="SECONDS",
@@ -36,7 +36,7 @@ _FAILED = 1
 @click.option(
     "--tune-budget",
     type=click.FloatRange(min=1),
-    callback=seconds,
+    callback=finite,
     default=45.0,
     show_default=True,
     metavar="SECONDS",

@@ -16,12 +16,12 @@ from click.core import ParameterSource
 from stoker.cli.command.exit_status import (
     INTERRUPTED,
     deliver,
+    finite,
     refusals,
     refuse,
     require,
     require_new,
     say,
-    seconds,
     tidy_ends,
 )
 from stoker.cli.command.output_form import chosen, write_report
@@ -49,10 +49,10 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     if value is None:
         return None
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*([kmgt]?)(?:i?b)?", value.strip(), re.IGNORECASE)
-    size = int(float(match[1]) * _UNITS[match[2].lower()]) if match else 0
-    if size <= 0:
-        raise click.BadParameter(f"{value!r} is no number of bytes: write 4G or 512M", ctx, param)
-    return size
+    size = float(match[1]) * _UNITS[match[2].lower()] if match else 0
+    if not 1 <= size <= sys.maxsize:
+        raise click.BadParameter(f"{value[:40]!r} is no number of bytes: write 4G or 512M", ctx, param)
+    return int(size)
 
 
 @click.command()
@@ -101,7 +101,7 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
 @click.option(
     "--time-limit",
     type=click.FloatRange(min=1),
-    callback=seconds,
+    callback=finite,
     default=60.0,
     show_default=True,
     metavar="SECONDS",

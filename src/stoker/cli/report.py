@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli.command import output_file
-from stoker.cli.command.exit_status import refuse, require, say
+from stoker.cli.command.exit_status import finite, refuse, require, say
 from stoker.cli.command.output_file import FORMS
 from stoker.errors import RecordError, TraceError
 
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 @click.option(
     "--price-per-hour",
     type=click.FloatRange(min=0),
+    callback=finite,
     metavar="PRICE",
     help="Price of the job per hour: shows idle time as money.",
 )
 @click.option(
     "--watts",
     type=click.FloatRange(min=0),
+    callback=finite,
     metavar="WATTS",
     help="Power of its accelerators: shows idle time as energy.",
 )

@@ -12,10 +12,10 @@ from stoker.arguments import EXECUTORS
 from stoker.cli.command.exit_status import (
     INTERRUPTED,
     deliver,
+    finite,
     refusals,
     require,
     require_new,
-    seconds,
     tidy_ends,
 )
 from stoker.cli.command.output_form import chosen, write_report
@@ -37,7 +37,7 @@ _FAILED = 1
 @click.option(
     "--budget",
     type=click.FloatRange(min=1),
-    callback=seconds,
+    callback=finite,
     default=45.0,
     show_default=True,
     metavar="SECONDS",
@@ -59,7 +59,7 @@ _FAILED = 1
 @click.option(
     "--link-gbit",
     type=click.FloatRange(min=0, min_open=True),
-    callback=seconds,
+    callback=finite,
     default=10.0,
     show_default=True,
     metavar="GBIT",

@@ -91,7 +91,8 @@ def test_options_reach_the_doctor(said):
 def test_misuse_is_code_2_and_one_sentence(said):
     for arguments in (
         ("--write",), ("--fix",), ("--bisect",), ("a:b", "--fix", "--json"), ("a:b", "--bisect", "--fix"),
-        ("--select", "STK000"), ("--memory-limit", "much"), ("--fail-on", "bad"), ("a:b", "--bisect", "--format", "sarif"),
+        ("--select", "STK000"), ("--memory-limit", "much"), ("--memory-limit", "9" * 400),
+        ("--memory-limit", "8388608T"), ("--fail-on", "bad"), ("a:b", "--bisect", "--format", "sarif"),
         ("--time-limit", "nan"), ("--time-limit", "inf"), ("--time-limit", "0"), ("--json", "--format", "sarif"),
     ):  # fmt: skip
         result = run(*arguments)

@@ -61,10 +61,10 @@ def require(wrong: bool, message: str) -> None:
         raise click.UsageError(message)
 
 
-def seconds(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    """A number to count down from: nan and inf are none, though a range takes them."""
+def finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """A number to calculate with: a range lets nan and inf pass."""
     if value is not None and not math.isfinite(value):
-        raise click.BadParameter(f"{value} is no time", ctx, param)
+        raise click.BadParameter(f"{value} is no finite number", ctx, param)
     return value
 
 

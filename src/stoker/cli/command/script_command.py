@@ -17,7 +17,7 @@ import click
 
 from stoker._host.private_files import temporary_folder, write_file
 from stoker._tools.profile import supervisor
-from stoker.cli.command.exit_status import deliver, require, say
+from stoker.cli.command.exit_status import deliver, finite, require, say
 from stoker.cli.command.output_form import chosen
 from stoker.cli.command.script_answer import aside, put_fix, write_page
 from stoker.cli.completion import files
@@ -90,8 +90,9 @@ def options(function: Function) -> Function:
         click.option("--fix", is_flag=True, help="Print the first edit as a patch; what the script prints goes to stderr."),
         click.option("--write", is_flag=True, help="Print the first edit as a patch, and apply it."),
         click.option("--trace", type=file, help="Write a Chrome trace here, for Perfetto."),
-        click.option("--price-per-hour", type=click.FloatRange(min=0), metavar="PRICE", help="Shows idle time as money."),
-        click.option("--watts", type=click.FloatRange(min=0), metavar="WATTS", help="Shows idle time as energy."),
+        click.option("--price-per-hour", type=click.FloatRange(min=0), callback=finite, metavar="PRICE",
+                     help="Shows idle time as money."),
+        click.option("--watts", type=click.FloatRange(min=0), callback=finite, metavar="WATTS", help="Shows idle time as energy."),
         click.option("--follow/--no-follow", default=True, help="Include Python processes that the script starts, or not."),
         click.option("-q", "--quiet", is_flag=True, help="Print nothing at the end; still write the record."),
         click.argument("script", shell_complete=files),

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from stoker.cli.command.exit_status import require, seconds
+from stoker.cli.command.exit_status import finite, require
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -29,7 +29,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--step-ms",
         type=click.FloatRange(min=0, min_open=True),
-        callback=seconds,
+        callback=finite,
         metavar="MS",
         help="Time of one training step, without waiting for data.",
     ),

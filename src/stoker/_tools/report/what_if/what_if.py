@@ -25,6 +25,8 @@ _MOST_LOADERS = 4
 _KEYS = "workers, prefetch, window, cpus, step, threads, burst, order"
 _CHANGE = re.compile(r"([+\-*/x×])?\s*(\d+(?:\.\d+)?)\s*(ms|s|us|µs)?")
 _MOST = 10_000
+_MOST_NUMBER = 10**9
+"""In a question. What a larger one would be multiplied by could become infinite."""
 _COLUMNS = (range(8), (0, 1, 5, 6, 7), (0, 5, 6, 7), (0, 6, 7))
 """Columns of the table, as many as there is room for."""
 _UNITS_NS = {"s": 1e9, "ms": 1e6, "us": 1e3, "µs": 1e3, None: 1e6}
@@ -115,6 +117,8 @@ def parse(text: str) -> WhatIfQuestion:
             continue
         match = _CHANGE.fullmatch(value)
         by_nothing = match is not None and match[1] == "/" and not float(match[2])
+        if match is not None and float(match[2]) > _MOST_NUMBER:
+            raise ValueError(f"the number of {name} is more than {_MOST_NUMBER}: say workers=8")
         if name not in _KEYS.split(", ") or match is None or by_nothing or (match[3] and name != "step"):
             raise ValueError(
                 f"cannot read {each.strip()!r}: say workers=8,window=32,cpus=+4,step=/2 (of {_KEYS})"
