@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections import namedtuple
+from array import array
+from collections import deque, namedtuple
 from collections.abc import Callable
+from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +21,25 @@ from stoker._runtime.executors.kept_memory import KeptMemory
 
 ROWS, SIZE = 96, 4
 Pair = namedtuple("Pair", "rows labels")  # as in user code
+
+
+class Marked(torch.Tensor):
+    """Like the images and boxes of torchvision."""
+
+
+class Matrix(np.ndarray):
+    """Like np.memmap."""
+
+
+class Slotted:
+    __slots__ = ("__x", "y")
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.__x = x
+
+    @property
+    def x(self) -> torch.Tensor:
+        return self.__x
 
 
 class Numbers(Dataset[torch.Tensor]):
@@ -39,6 +60,15 @@ class Buffers:
         self.ring = [torch.zeros(SIZE, 3, dtype=torch.int64) for _ in range(3)]
         self.complex = torch.zeros(SIZE, 3, dtype=torch.complex64)
         self.dict: dict[str, Any] = {}
+        self.marked = self.wide[:SIZE].clone().as_subclass(Marked)
+        self.marked.label = "kept"
+        self.weights = torch.nn.Parameter(torch.zeros(SIZE, 3), requires_grad=False)
+        self.matrix = np.zeros((SIZE, 3), np.int64).view(Matrix)
+        self.bytes = bytearray(3 * SIZE)
+        self.numbers = array("q", [0] * 3 * SIZE)
+        self.deque: deque[torch.Tensor] = deque(maxlen=1)
+        self.set: set[int] = set()
+        self.io = BytesIO()
         self.calls = 0
 
     def whole(self, samples: list[torch.Tensor]) -> Any:
@@ -68,6 +98,46 @@ class Buffers:
         self.array[:] = torch.stack(samples).numpy()
         return [self.array[:SIZE]]
 
+    def subclass(self, samples: list[torch.Tensor]) -> Any:
+        return self.marked.copy_(torch.stack(samples).as_subclass(Marked))
+
+    def parameter(self, samples: list[torch.Tensor]) -> Any:
+        self.weights.copy_(torch.stack(samples))
+        return [self.weights]
+
+    def sparse(self, samples: list[torch.Tensor]) -> Any:
+        torch.stack(samples, out=self.tensor)
+        return torch.sparse_coo_tensor(torch.arange(len(samples))[None], self.tensor[: len(samples)])
+
+    def array_subclass(self, samples: list[torch.Tensor]) -> Any:
+        self.matrix[:] = torch.stack(samples).numpy()
+        return self.matrix
+
+    def byte_array(self, samples: list[torch.Tensor]) -> Any:
+        self.bytes[:] = bytes(int(each) for sample in samples for each in sample)
+        return {"bytes": self.bytes}
+
+    def array_of_numbers(self, samples: list[torch.Tensor]) -> Any:
+        self.numbers[:] = array("q", torch.stack(samples).flatten().tolist())
+        return self.numbers
+
+    def one_deque(self, samples: list[torch.Tensor]) -> Any:
+        self.deque.append(torch.stack(samples, out=self.tensor))
+        return self.deque
+
+    def one_set(self, samples: list[torch.Tensor]) -> Any:
+        self.set.clear()
+        self.set.update(int(each[0]) for each in samples)
+        return self.set
+
+    def stream(self, samples: list[torch.Tensor]) -> Any:
+        self.io.seek(0)
+        self.io.write(bytes(int(each[0]) for each in samples))
+        return self.io
+
+    def slots(self, samples: list[torch.Tensor]) -> Any:
+        return Slotted(torch.stack(samples, out=self.tensor))
+
     def in_turn(self, samples: list[torch.Tensor]) -> Any:
         self.calls += 1
         return torch.stack(samples, out=self.ring[self.calls % 3])
@@ -83,15 +153,25 @@ class Buffers:
 def rows(batch: Any) -> list[int]:
     if isinstance(batch, Pair):
         batch = batch.rows
-    elif isinstance(batch, tuple | list):
+    elif isinstance(batch, tuple | list | deque):
         batch = batch[0]
     elif isinstance(batch, dict):
-        return rows(batch["x"])
-    elif isinstance(batch, SimpleNamespace):
+        return rows(batch["x"] if "x" in batch else batch["bytes"])
+    elif isinstance(batch, SimpleNamespace | Slotted):
         batch = batch.x
+    elif isinstance(batch, set):
+        return sorted(batch)
+    elif isinstance(batch, BytesIO):
+        return list(batch.getvalue())
+    elif isinstance(batch, bytearray | array):
+        return list(batch[::3])
+    if isinstance(batch, torch.Tensor) and batch.is_sparse:
+        batch = batch.to_dense()
     return [int(row[0].real) for row in batch]
 
 
+SILENT = {"one_dict", "sparse", "byte_array", "array_of_numbers", "one_set", "stream"}
+"""Copied every time, without a look at what was there before."""
 WAYS = [name for name in vars(Buffers) if not name.startswith("_")]
 
 
@@ -113,7 +193,7 @@ def test_batches_stay_as_they_were_made(way: str, workers: int) -> None:
     expected = [list(range(first, first + SIZE)) for first in range(0, ROWS, SIZE)]
     assert [rows(batch) for batch in batches] == expected
     said = [str(each.message) for each in told if "fills again" in str(each.message)]
-    assert len(said) == (way != "one_dict")
+    assert len(said) == (way not in SILENT)
 
 
 def fresh(samples: list[torch.Tensor]) -> Any:
@@ -136,6 +216,20 @@ def test_what_nobody_else_holds_is_not_copied(collate: Callable[[Any], Any]) -> 
         del box
     assert not kept_memory._takes_turns
     gc.collect()
+
+
+def test_a_copy_of_a_subclass_keeps_type_and_attributes() -> None:
+    buffers = Buffers()
+    for way, kind in (("subclass", Marked), ("parameter", torch.nn.Parameter), ("array_subclass", Matrix)):
+        kept_memory = KeptMemory(getattr(buffers, way))
+        box = [kept_memory([torch.full((3,), 7) for _ in range(SIZE)])]
+        original = id(box[0])
+        kept_memory.settle(box)
+        kept_memory.release()
+        copied = box[0][0] if isinstance(box[0], list) else box[0]
+        assert id(box[0]) != original
+        assert type(copied) is kind
+        assert getattr(copied, "label", None) == ("kept" if kind is Marked else None)
 
 
 def test_a_collate_fn_that_raises_holds_up_nobody() -> None:

@@ -16,8 +16,9 @@ import sys
 import warnings
 import weakref
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import FrameType
 from typing import Any
@@ -35,6 +36,8 @@ _MOST_COMPARED = 512
 _DEPTH = 6
 
 _PLAIN = frozenset((int, float, bool, complex, str, bytes, type(None)))
+_REFILLED = (bytearray, array, set)
+"""Other objects that may be filled again, and that ``copy.copy`` copies as a whole."""
 
 _use_count: Callable[[int], int] = getattr(torch._C, "_storage_Use_Count", lambda storage: 0)
 
@@ -163,6 +166,8 @@ class HeldMemory:
     def __init__(self) -> None:
         self.tensors: dict[int, torch.Tensor] = {}
         self.arrays: dict[int, np.ndarray[Any, Any]] = {}
+        self.composed: dict[int, torch.Tensor] = {}
+        """Sparse and nested ones. Nobody counts who holds the tensors that they consist of, so others may always do."""
         self._references: dict[int, int] = {}
         self._inside: Counter[int] = Counter()
 
@@ -176,21 +181,28 @@ class HeldMemory:
             if key in self._references:
                 continue
             self._references[key] = sys.getrefcount(each) - 2  # this name and the call
-            if kind is torch.Tensor:
-                if each.layout is torch.strided and each.is_cpu and not each.is_nested and each.nbytes:
-                    self.tensors[key] = each
-            elif kind is np.ndarray:
+            if isinstance(each, torch.Tensor):
+                self._add_tensor(key, each)
+            elif isinstance(each, np.ndarray):
                 if each.nbytes:
                     self.arrays[key] = each
             elif depth:
                 self.search(each, depth - 1)
+
+    def _add_tensor(self, key: int, each: torch.Tensor) -> None:
+        if not each.is_cpu or type(each).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            return  # its memory is no storage of ours to look at
+        if each.layout is not torch.strided or each.is_nested:
+            self.composed[key] = each
+        elif each.nbytes:
+            self.tensors[key] = each
 
     def held(self) -> set[int]:
         """The objects that something outside the batch can reach."""
         bases = {id(each._base) for each in self.tensors.values() if each._base is not None}
         self._inside.update(bases)  # torch holds the object of a tensor that has views
         found = {key for key, count in self._references.items() if count > self._inside[key]}
-        return found | self._views() | self._parts()
+        return found | self._views() | self._parts() | set(self.composed)
 
     def foreign(self) -> set[int]:
         """Tensors in memory that torch did not allocate, so that nobody counts who holds it."""
@@ -233,28 +245,65 @@ class HeldMemory:
         return held
 
 
-def _items(holder: Any) -> Iterable[Any]:
-    """What a container holds, or an object's attributes; an iterator that holds no other reference than its last one."""
-    if isinstance(holder, list | tuple):
-        return iter(holder)
-    if isinstance(holder, dict):
-        return iter(holder.values())
-    values = getattr(holder, "__dict__", None)
-    return iter(values.values()) if isinstance(values, dict) and not isinstance(holder, type) else ()
+def _items(holder: Any) -> Iterator[Any]:
+    """What a container holds, or an object's attributes. The iterator keeps no reference to what it gave."""
+    if isinstance(holder, list | tuple | deque):
+        yield from holder
+    elif isinstance(holder, dict):
+        yield from holder.values()
+    elif not isinstance(holder, type):
+        values = getattr(holder, "__dict__", None)
+        if isinstance(values, dict):
+            yield from values.values()
+        for name in _slots(type(holder)):
+            with suppress(AttributeError):  # not set
+                yield getattr(holder, name)
+
+
+def _slots(kind: type) -> Iterator[str]:
+    """Names of the attributes that objects of a class have in slots."""
+    for each in kind.__mro__:
+        slots = each.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name.startswith("__") and not name.endswith("__"):
+                yield f"_{each.__name__.lstrip('_')}{name}"
+            elif name not in ("__dict__", "__weakref__"):
+                yield name
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """By name: those in its dict and in slots."""
+    if isinstance(value, type):
+        return {}
+    slots = {name: getattr(value, name) for name in _slots(type(value)) if hasattr(value, name)}
+    values = getattr(value, "__dict__", None)
+    return {**values, **slots} if isinstance(values, dict) else slots
 
 
 def _copies(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Copy tensors of one storage. They share memory as before, unless the storage is more than twice their size."""
     storage = tensors[0].untyped_storage()
-    plain = not any(each.requires_grad or each.is_conj() or each.is_neg() for each in tensors)
+    plain = not any(
+        type(each) is not torch.Tensor or each.requires_grad or each.is_conj() or each.is_neg()
+        for each in tensors
+    )
     if not plain or storage.nbytes() > 2 * sum(each.nbytes for each in tensors):
-        return [each.clone() for each in tensors]
+        return [_copy_of(each) for each in tensors]
     fresh = torch.empty(storage.nbytes(), dtype=torch.uint8).untyped_storage()
     fresh.copy_(storage)
     return [
         torch.empty(0, dtype=each.dtype).set_(fresh, each.storage_offset(), each.shape, each.stride())
         for each in tensors
     ]
+
+
+def _copy_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of its own. One of a subclass keeps its type and attributes, unless gradients flow through it."""
+    if type(tensor) is torch.Tensor or tensor.grad_fn is not None:
+        return tensor.clone()
+    copied = tensor.detach().clone().as_subclass(type(tensor)).requires_grad_(tensor.requires_grad)
+    vars(copied).update(vars(tensor))
+    return copied
 
 
 def _copied(found: HeldMemory, keys: Iterable[int]) -> dict[int, Any]:
@@ -266,6 +315,8 @@ def _copied(found: HeldMemory, keys: Iterable[int]) -> dict[int, Any]:
             storages.setdefault(found.tensors[key].untyped_storage()._cdata, []).append(key)
         elif key in found.arrays:
             copies[key] = found.arrays[key].copy()
+        elif key in found.composed:
+            copies[key] = _copy_of(found.composed[key])
     for some in storages.values():
         copies.update(zip(some, _copies([found.tensors[key] for key in some]), strict=True))
     return copies
@@ -276,30 +327,36 @@ def _replaced(value: Any, copies: dict[int, Any], held: set[int], depth: int) ->
     if id(value) in copies:
         return copies[id(value)]
     kind = type(value)
-    if kind in _PLAIN or kind is torch.Tensor or kind is np.ndarray or depth < 0:
+    if kind in _PLAIN or isinstance(value, torch.Tensor | np.ndarray) or depth < 0:
         return value
+    if isinstance(value, _REFILLED):
+        return copy.copy(value) if id(value) in held else value
     if isinstance(value, tuple):
         items = [_replaced(each, copies, held, depth - 1) for each in value]
         if all(new is old for new, old in zip(items, value, strict=True)):
             return value
         return kind(*items) if hasattr(value, "_fields") else tuple(items)
-    pairs: Any = (
-        enumerate(value) if isinstance(value, list) else value.items() if isinstance(value, dict) else None
-    )
-    attributes = None if pairs is not None else getattr(value, "__dict__", None)
-    if attributes is not None:
-        pairs = attributes.items()
-    if pairs is None or isinstance(value, type):
-        return value
+    has_items = isinstance(value, list | dict | deque)
+    if isinstance(value, dict):
+        pairs = dict(value)
+    else:
+        pairs = dict(enumerate(value)) if has_items else _attributes(value)
     changed = {
-        key: new for key, each in pairs if (new := _replaced(each, copies, held, depth - 1)) is not each
+        key: new
+        for key, each in pairs.items()
+        if (new := _replaced(each, copies, held, depth - 1)) is not each
     }
-    if not changed and id(value) not in held:
+    opaque = not has_items and not pairs and not hasattr(value, "__dict__")
+    if not changed and (opaque or id(value) not in held):
         return value
     value = copy.copy(value)
-    place = value if attributes is None else vars(value)
     for key, new in changed.items():
-        place[key] = new
+        if has_items:
+            value[key] = new
+        elif key in getattr(value, "__dict__", ()):
+            vars(value)[key] = new
+        else:
+            object.__setattr__(value, key, new)
     return value
 
 
