@@ -27,6 +27,7 @@ from stoker._runtime.device.device_link import PAGEABLE, DeviceLink
 from stoker._runtime.device.packing import LooseTensors, PackedTensors, in_slot
 from stoker._runtime.device.stager import FencedSources, Source
 from stoker._runtime.device.staging_thread import StagingJob, StagingThread
+from stoker._runtime.transport.flat_table import FlatTable
 from stoker.errors import DeviceError, coded
 
 _current_stream = torch.accelerator.current_stream
@@ -66,15 +67,16 @@ class DeviceCopy:
     __slots__ = ("_batch", "_buffer", "_event", "_link", "_source", "_views", "fence")
 
     def __init__(
-        self, link: DeviceLink, source: Source, tensors: FoundTensors, views: dict[int, torch.Tensor]
+        self, link: DeviceLink, batch: Any, source: Source | None, views: dict[int, torch.Tensor]
     ) -> None:
         self._link = link
         self._buffer: torch.Tensor | None = None
         self._event: torch.Event | None = None
         self.fence: EventFence | None = None
+        self._batch = batch
+        self._source = source
+        """The host batch, if objects in it move themselves. Then the views take the place of its tensors when it is taken."""
         self._views = views
-        self._source: Source | None = source if tensors.asks else None
-        self._batch = None if tensors.asks else replaced(source.batch, tensors, views)
 
     def under_way(self, buffer: torch.Tensor, event: torch.Event, host: torch.Tensor) -> DeviceCopy:
         """The copy from ``host`` to ``buffer`` has begun, and ``event`` ends it."""
@@ -143,15 +145,19 @@ class DeviceStager:
         link = self._link
         if link.stream is None:
             return _Synchronous(link, source)
-        tensors = found(source.batch)
         memory = source.memory
-        placed = in_slot(tensors.tensors, memory) if memory is not None else None
+        tensors: FoundTensors | None = None
+        placed: PackedTensors | FlatTable | None = source.table
+        if placed is None:
+            tensors = found(source.batch)
+            placed = in_slot(tensors.tensors, memory) if memory is not None else None
         if placed is not None and memory is not None:
             if not placed.nbytes or link.locks(memory):
                 host = memory.bytes_at(placed.start, placed.start + placed.nbytes) if placed.nbytes else None
                 return self._begin(source, placed, host, tensors)
             slot = memory.bytes_at(placed.start, placed.start + placed.nbytes)
             return self._later(source, placed, slot, tensors)
+        assert tensors is not None
         return self._later(source, LooseTensors(tensors.tensors), None, tensors)
 
     def hold_back(self, *, ready: bool) -> None:
@@ -167,7 +173,11 @@ class DeviceStager:
             self._thread.close()
 
     def _later(
-        self, source: Source, placed: PackedTensors, slot: torch.Tensor | None, tensors: FoundTensors
+        self,
+        source: Source,
+        placed: PackedTensors | FlatTable,
+        slot: torch.Tensor | None,
+        tensors: FoundTensors | None,
     ) -> Any:
         """Page-lock the bytes first, on the thread."""
 
@@ -182,7 +192,9 @@ class DeviceStager:
             self._thread.do(job)
         return job
 
-    def _host_bytes(self, placed: PackedTensors, slot: torch.Tensor | None) -> torch.Tensor | None:
+    def _host_bytes(
+        self, placed: PackedTensors | FlatTable, slot: torch.Tensor | None
+    ) -> torch.Tensor | None:
         """The bytes of the range, in page-locked memory if torch has any."""
         link = self._link
         if not placed.nbytes:
@@ -210,7 +222,11 @@ class DeviceStager:
         return torch.empty(nbytes, dtype=torch.uint8)
 
     def _begin(
-        self, source: Source, placed: PackedTensors, host: torch.Tensor | None, tensors: FoundTensors
+        self,
+        source: Source,
+        placed: PackedTensors | FlatTable,
+        host: torch.Tensor | None,
+        tensors: FoundTensors | None,
     ) -> DeviceCopy:
         """Begin the copy of ``host``. Its fence keeps ``host``, and whoever has the fence keeps the source."""
         link = self._link
@@ -219,7 +235,7 @@ class DeviceStager:
         try:
             with on_stream(link.stream):
                 buffer = torch.empty(nbytes, dtype=torch.uint8, device=link.device)
-                copy = DeviceCopy(link, source, tensors, placed.views(buffer))
+                copy = self._built(source, placed, buffer, tensors)
                 if host is None:
                     return copy
                 before = link.times.begun(link.stream)
@@ -231,6 +247,22 @@ class DeviceStager:
         link.copies += 1
         link.copied_bytes += nbytes
         return copy.under_way(buffer, event, host)
+
+    def _built(
+        self,
+        source: Source,
+        placed: PackedTensors | FlatTable,
+        buffer: torch.Tensor,
+        tensors: FoundTensors | None,
+    ) -> DeviceCopy:
+        """The batch over ``buffer``. One with objects that move themselves is built when it is taken."""
+        if isinstance(placed, FlatTable):
+            return DeviceCopy(self._link, placed.batch_over(buffer), None, {})
+        assert tensors is not None
+        views = placed.views(buffer)
+        if tensors.asks:
+            return DeviceCopy(self._link, None, source, views)
+        return DeviceCopy(self._link, replaced(source.batch, tensors, views), None, {})
 
 
 class _Synchronous:
@@ -250,7 +282,7 @@ class _Synchronous:
         device = self._link.device
         self._link.batches += 1
         return rebuilt(
-            self._source.batch,
+            self._source.opened(),
             lambda tensor: tensor.to(device),
             lambda each: _moved(each, device, non_blocking=False),
         )

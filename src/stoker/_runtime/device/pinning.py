@@ -55,7 +55,9 @@ class PinningStager:
             self._thread.close()
 
     def _pinned(self, source: Source) -> Any:
-        batch, memory = source
+        batch, memory, table = source
+        if memory is not None and table is not None:
+            return table.batch_over(memory.bytes_at(table.start, table.start + table.nbytes).pin_memory())
         if memory is not None:
             placed = in_slot(found(batch, "pin_memory").tensors, memory)
             if placed is not None and placed.nbytes:

@@ -22,6 +22,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from stoker._runtime.transport.base import HostMemory
+from stoker._runtime.transport.flat_table import FlatTable
 
 
 class Fence(Protocol):
@@ -40,10 +41,21 @@ class Fence(Protocol):
 
 
 class Source(NamedTuple):
-    """A host batch. ``memory`` is the slot that its tensors lie in; None if they lie anywhere."""
+    """A host batch. ``memory`` is the slot that its tensors lie in; None if they lie anywhere.
+
+    With ``table``, which comes with ``memory``, the batch was not opened: the table says what it is.
+    """
 
     batch: Any
     memory: HostMemory | None = None
+    table: FlatTable | None = None
+
+    def opened(self) -> Any:
+        """The batch in host memory."""
+        if self.table is None or self.memory is None:
+            return self.batch
+        start = self.table.start
+        return self.table.batch_over(self.memory.bytes_at(start, start + self.table.nbytes))
 
 
 class StagedBatch(Protocol):
@@ -136,8 +148,7 @@ class FencedSources:
             return staged
 
     def _settled(self) -> None:
-        with suppress(IndexError):  # a signal handler may have closed the loader
-            self._unfenced.pop()
+        del self._unfenced[-1:]  # none, if a signal handler closed the loader
 
     def keep(self, fence: Fence | None, source: Any) -> None:
         """Keep the source until this fence is done, too."""

@@ -7,6 +7,7 @@ Everything happens on the thread that calls ``next``. Between two calls the work
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from itertools import islice
@@ -295,12 +296,11 @@ class Iteration:
         ahead = staged.ahead
         if not ahead or self._pool.closed:
             return
-        if len(self._ready) < ahead:
-            try:
-                self.listen()
-            except (OSError, ValueError):
-                if not self._pool.closed:  # by another thread
-                    raise
+        try:
+            self.listen(ahead)
+        except (OSError, ValueError):
+            if not self._pool.closed:  # by another thread
+                raise
         staged.stage(islice(self._ready, ahead))
 
     def leave_staging(self) -> None:
@@ -441,10 +441,10 @@ class Iteration:
                 self._carry_out(self._pool.route(arrival))
         self._executor.guard.release()
 
-    def listen(self) -> None:
-        """Handle messages of workers without waiting. Otherwise none is read while batches are ready."""
-        executor = self._executor
-        while executor.eager and not self.over and (arrivals := executor.wait(0)):
+    def listen(self, enough: float = math.inf) -> None:
+        """Handle messages of workers without waiting, until ``enough`` batches are ready. Otherwise none is read while one is."""
+        executor, ready = self._executor, self._ready
+        while executor.eager and len(ready) < enough and not self.over and (arrivals := executor.wait(0)):
             with self._guard:
                 self._handle_arrivals(arrivals)
         executor.guard.release()

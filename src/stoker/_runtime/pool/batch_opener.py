@@ -21,6 +21,7 @@ from stoker._runtime.scheduler.slots import SlotTable
 from stoker._runtime.scheduler.ticket_text import place
 from stoker._runtime.scheduler.types import Receipt, SlotRef, Ticket
 from stoker._runtime.transport.base import BatchRegion, SlotReader
+from stoker._runtime.transport.flat_table import FlatTable, flat_table
 from stoker._runtime.worker.bad_samples import BadSample, Envelope, killer
 from stoker._runtime.worker.batch_maker import collate_samples
 from stoker._runtime.worker.split_batches import PartRows, join_placed, samples_of
@@ -63,6 +64,9 @@ class BatchOpener:
         self._arena = arena
         self._agree = agree
         self._layout = 0
+        self._tables = True
+        """Whether batches that are opened ahead were flat in this epoch. Others are described by more than a table."""
+        self._known_table: tuple[bytes, FlatTable | None] = (b"", None)
         self._parts: dict[int, _OpenedParts] = {}
         """Parts of split tickets that were opened ahead and could not be joined."""
         self.misfit = False
@@ -72,6 +76,7 @@ class BatchOpener:
         """An epoch begins: report its bad samples and stream states to these objects from now on."""
         self._stats = stats
         self._progress = progress
+        self._tables = True
 
     def open(self, deliver: m.Deliver) -> Any:
         """The batch of a delivered ticket. Raises the exception of its worker."""
@@ -105,7 +110,11 @@ class BatchOpener:
                 region = self._lease(first.slot, receipt.nbytes)
                 if region is None:
                     return None
-                batch, memory = region.load(receipt.root_offset, receipt.root_bytes), region.memory
+                memory = region.memory
+                table = self._table_of(region, receipt) if self._tables else None
+                if table is not None:
+                    return OpenedAhead(Source(None, memory, table), None, first.worker)
+                batch = region.load(receipt.root_offset, receipt.root_bytes)
             if type(batch) is Envelope:
                 return OpenedAhead(Source(batch.contents, memory), batch, first.worker)
             return OpenedAhead(Source(batch, memory), None, first.worker)
@@ -122,6 +131,16 @@ class BatchOpener:
                 )
         self._parts[deliver.ticket.seq] = opened
         return None
+
+    def _table_of(self, region: BatchRegion, receipt: Receipt) -> FlatTable | None:
+        """The table of a flat batch, read once for batches that have the same. None for one to be opened in host memory."""
+        root = region.root(receipt.root_offset, receipt.root_bytes)
+        known_root, table = self._known_table
+        if root != known_root:
+            table = flat_table(root)
+            self._known_table = root, table
+            self._tables = table is not None
+        return table if table is not None and table.start + table.nbytes <= receipt.nbytes else None
 
     def settle(self, ahead: OpenedAhead) -> bool:
         """A batch that was opened ahead is asked for: count what it reports. False if it has no good sample."""

@@ -103,7 +103,8 @@ class StagedOpener:
             self._staged[deliver.ticket.seq] = ahead
             ahead.staged = self._sources.stage(self._stager, ahead.opened.source)
             # The slot is free when its copy is done, whether the batch was taken or not.
-            ahead.opened = ahead.opened._replace(source=_GONE)
+            _, envelope, worker = ahead.opened
+            ahead.opened = OpenedAhead(_GONE, envelope, worker)
         except Exception as error:
             self._staged[deliver.ticket.seq] = ahead
             ahead.error = error

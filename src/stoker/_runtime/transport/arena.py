@@ -62,6 +62,10 @@ class Region:
         """Return the object that ``SlotWriter.write`` encoded, from the root named in its receipt."""
         return decode(self._buffer, self._buffer[root_offset : root_offset + root_bytes])
 
+    def root(self, root_offset: int, root_bytes: int) -> bytes:
+        """Return that root: what describes the batch."""
+        return bytes(self._buffer[root_offset : root_offset + root_bytes])
+
 
 class LeasedSlot:
     """A leased slot, as a device sees it. Keeps the lease."""

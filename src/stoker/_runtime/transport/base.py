@@ -77,6 +77,9 @@ class BatchRegion(Protocol):
     def load(self, root_offset: int, root_bytes: int) -> Any:
         """The batch that the worker wrote."""
 
+    def root(self, root_offset: int, root_bytes: int) -> bytes:
+        """What describes that batch. Equal roots, equal tables (``flat_table``)."""
+
 
 class SlotReader(Protocol):
     """Parent side. Every method is called by the pool, from one thread at a time."""

@@ -23,7 +23,7 @@ from stoker._runtime.transport.dtypes import carrier
 from stoker._runtime.transport.layout import BatchLayout, Window
 from stoker._runtime.transport.skeleton import skeleton
 
-_SKELETON, _ONE, _LIST, _TUPLE = 0, 1, 2, 3
+SKELETON, _ONE, _LIST, _TUPLE = 0, 1, 2, 3
 """The form of a batch, the first field of its table; a dict has the tuple of its keys there."""
 
 _LENGTH_BYTES: Final = 4
@@ -63,7 +63,7 @@ def encode(obj: object, cursor: int, windows: Sequence[Window]) -> EncodedBatch:
             return EncodedBatch(marshal.dumps((form, *columns)), layout, items)
     pickled, leaves = skeleton(obj)
     columns = layout.place_plain(leaves, checked=True)
-    table = marshal.dumps((_SKELETON, layout.place(leaves)) if columns is None else (_SKELETON, *columns))
+    table = marshal.dumps((SKELETON, layout.place(leaves)) if columns is None else (SKELETON, *columns))
     return EncodedBatch(
         b"".join((table, pickled, len(pickled).to_bytes(_LENGTH_BYTES, "little"))), layout, leaves
     )
@@ -73,10 +73,15 @@ def decode(buffer: Any, root: Any) -> Any:
     """Return the object that ``encode`` was given. Its tensors lie in ``buffer`` and keep it alive. Any thread."""
     form, *table = marshal.loads(root)
     leaves = rebuild.leaves(buffer, table[0]) if len(table) == 1 else rebuild.plain(buffer, *table)
-    if form == _SKELETON:
+    if form == SKELETON:
         end = len(root) - _LENGTH_BYTES
         start = end - int.from_bytes(root[end:], "little")
         return pickle.loads(root[start:end], buffers=leaves)
+    return flat_batch(form, leaves)
+
+
+def flat_batch(form: Any, leaves: list[Any]) -> Any:
+    """Return the batch of a form that has no skeleton."""
     if form == _ONE:
         return leaves[0]
     if form == _LIST:
@@ -97,7 +102,7 @@ def _flat(obj: Any) -> tuple[Any, Sequence[Any] | None]:
         return _TUPLE, obj
     if kind is dict and all(type(key) is str for key in obj):
         return tuple(obj), tuple(obj.values())
-    return _SKELETON, None
+    return SKELETON, None
 
 
 def _copy_strided(buffer: Any, offset: int, tensor: torch.Tensor, strides: tuple[int, ...]) -> None:
