@@ -43,9 +43,7 @@ def test_another_seed_differs_from_the_first_batch_on(tmp_path):
     run(a, loader_of(seed=0))
     run(b, loader_of(seed=1))
     text = text_of(found(a, b), "different")
-    assert text == (
-        "the two runs are different from batch 0 on, which is the first one: the same samples in another order"
-    )
+    assert text == ("the two runs are different from batch 0 on: the same samples in another order")
 
 
 def test_the_first_batch_that_differs_is_named(tmp_path):

@@ -58,7 +58,7 @@ def test_the_text_has_the_numbers() -> None:
     assert found is not None
     assert found.text == (
         "a cache of 1.5 GiB holds all 10,000 samples (of 4 GiB available): from the second epoch on a sample costs a worker "
-        "0.0652 ms, and not 6 ms"
+        "0.0652 ms instead of 6 ms"
     )
 
 

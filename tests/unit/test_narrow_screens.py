@@ -19,6 +19,7 @@ from stoker._tools.doctor.bisection.procedure import BisectionSetting, Bisection
 from stoker._tools.doctor.diagnosis import Diagnosis
 from stoker._tools.doctor.facts.trial import BisectionBaseline, BisectionOutcome
 from stoker._tools.render import code_lines
+from stoker._tools.top import lines
 from stoker._tools.tune import bench, remote
 from stoker._tools.tune.comparison import Comparison, Lane
 from stoker._tools.tune.forms import data
@@ -170,6 +171,18 @@ def test_top(monkeypatch: pytest.MonkeyPatch) -> None:
     text = screen("top", "--once")
     assert too_wide(text) == []
     assert "worker 3" in text
+
+
+def test_a_number_stays_with_its_name_and_its_unit() -> None:
+    rows = lines.broken(
+        lines.TopLine("live", "  cpu .2 runq .8 off .0 | blame: the parent 3 %, I/O 36 µs"), 22
+    )
+    assert [row.text for row in rows] == [
+        "  cpu .2 runq .8",
+        "    off .0 | blame:",
+        "    the parent 3 %,",
+        "    I/O 36 µs",
+    ]
 
 
 def test_verify(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,7 +138,7 @@ def _is_starved(sums: Sums, taker: str | None, evidence: list[Measurement]) -> b
         return False
     share = total(sums, "starved") / wanted_ns
     limit = STARVED.get(taker or "", STARVED["neighbours"])
-    text = f"work that was ready to run waited for a CPU {share:.0%} of that time (starved: from {limit:.0%})"
+    text = f"work that was ready to run waited for a CPU {share:.0%} of that time (above {limit:.0%} it counts as starved)"
     evidence.append(Measurement("runq_share", share, limit, text))
     foreign = next((each.value for each in evidence if each.code == "foreign_cpus"), None)
     nobody = taker == "neighbours" and foreign is not None and foreign < LEAST_FOREIGN

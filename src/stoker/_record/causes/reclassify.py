@@ -167,7 +167,7 @@ def slow_worker(sums: Sums, loader: LoaderRecord, evidence: list[Measurement]) -
     if paces_ns[worst] < SLOW_WORKER * next_ns or share < LEAST_BLAMED:
         return
     ratio = paces_ns[worst] / next_ns
-    text = f"worker {worst} takes {ratio:.1f} times as long for a sample as any other, and has {share:.0%} of the waiting"
+    text = f"worker {worst} takes {ratio:.1f} times as long for a sample as any other, and causes {share:.0%} of the waiting"
     evidence.append(Measurement("slow_worker", share, LEAST_BLAMED, text))
 
 

@@ -79,7 +79,7 @@ class CacheForecast:
         """The numbers in a sentence without its full stop."""
         return (
             f"a cache of {size(self.budget_bytes)} holds all {self.samples:,} {self.what} (of {size(self.room_bytes)} available): "
-            f"from the second epoch on a sample costs a worker {duration(self.left_ns / 1e9)}, and not "
+            f"from the second epoch on a sample costs a worker {duration(self.left_ns / 1e9)} instead of "
             f"{duration(self.sample_ns / 1e9)}"
         )
 

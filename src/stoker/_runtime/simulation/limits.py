@@ -100,12 +100,13 @@ def _shared_limits(work: Work, host: Host, demand: Demand, disk_bytes_per_s: flo
     found = []
     cpu_ns = work.typical_cpu_ns + work.handling_ns + _step_cpu_ns(demand)
     if cpu_ns and host.cpus > 0:
+        are = "is" if host.cpus == 1 else "are"
         whose = f", this rank's share of {host.machine_cpus}" if host.ranks > 1 else ""
         found.append(
             Limit(
                 "cpus",
                 cpu_ns / host.cpus,
-                f"a batch takes {_span(cpu_ns)} of CPU time in all, and has {_cpus(host)}{whose}",
+                f"a batch takes {_span(cpu_ns)} of CPU time in all, and there {are} {_cpus(host)}{whose}",
             )
         )
     if disk_bytes_per_s and work.read_bytes:

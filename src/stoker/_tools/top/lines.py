@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ CAUSES = {
 _IDLE_S = 10.0
 _SLOWEST = 3
 _COMMAND = 60
+_MEASURE = re.compile(r" (?=[.\d%])|(?<=\d) (?=[mµn]?s\b|[KMG]iB\b)")
+"""The spaces between a name, its number and the unit: no line is broken there."""
 
 
 class TopLine(NamedTuple):
@@ -63,7 +66,8 @@ def broken(line: TopLine, width: int) -> list[TopLine]:
     """A line that is wider than that, in several."""
     if len(line.text) <= width:
         return [line]
-    return [TopLine(line.kind, text) for text in textwrap.wrap(line.text, width, subsequent_indent="    ")]
+    rows = textwrap.wrap(_MEASURE.sub("\N{NO-BREAK SPACE}", line.text), width, subsequent_indent="    ")
+    return [TopLine(line.kind, text.replace("\N{NO-BREAK SPACE}", " ")) for text in rows]
 
 
 def live_line(loader: LoaderLive) -> str:

@@ -330,7 +330,7 @@ def crowded(counted: Sequence[CountedBlock], host: Host) -> tuple[str, ...]:
     if not known or median(known) < NEIGHBOUR:
         return ()
     return (
-        f"Other programs used {median(known):.1f} of {host.machine_cpus} CPUs meanwhile: an idle machine gives other numbers.",
+        f"Other programs used {median(known):.1f} of {host.machine_cpus} CPUs meanwhile: an idle machine would give other numbers.",
     )
 
 

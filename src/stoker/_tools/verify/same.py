@@ -87,7 +87,7 @@ def _rank_compared(one: RankEpoch, two: RankEpoch) -> tuple[Level, str, str]:
         batch = f"batch {at}" if grain == 1 else f"a batch among {at * grain} to {at * grain + grain - 1}"
         text = f"{{runs}} different from {batch} on{where}"
         if at == 0 and one.sums() == two.sums() is not None:
-            text += ", which is the first one: the same samples in another order"
+            text += ": the same samples in another order"
         return "fault", "different", text
     if one.end != two.end or len(a) != len(b):
         if one.end and two.end:

@@ -175,7 +175,7 @@ def _neighbours(loader: LoaderRecord | None, machine: Machine) -> list[str]:
         return []
     of = f" of {machine.cpus}" if machine.cpus else ""
     return [
-        f"Other processes used {foreign:.1f}{of} CPUs meanwhile: without them, times and gains are others."
+        f"Other processes used {foreign:.1f}{of} CPUs meanwhile: without them, times and gains would differ."
     ]
 
 

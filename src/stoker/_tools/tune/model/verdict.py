@@ -263,7 +263,7 @@ def _warnings(case: VerdictCase) -> Iterator[str]:
     elif case.stream:
         yield "The dataset is iterable: another number of workers reads its items in another order."
     if case.crowded:
-        yield "Other programs left no CPU idle: on an idle machine the answer may be another one."
+        yield "Other programs left no CPU idle: on an idle machine the answer may differ."
     elif case.foreign_cpus is not None and case.foreign_cpus >= NEIGHBOUR:
         yield (
             f"Other programs used {case.foreign_cpus:.1f} CPUs meanwhile: on an idle machine the gain may lie outside its "
