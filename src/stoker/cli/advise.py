@@ -22,6 +22,7 @@ from stoker.cli.command.exit_status import (
     tidy_ends,
 )
 from stoker.cli.command.patch_output import put_patches
+from stoker.cli.command.shared_options import force_option, output_option, patch_options
 from stoker.cli.completion import files
 
 if TYPE_CHECKING:
@@ -36,13 +37,9 @@ _NOTHING = 1
     help="Time for the script; what was seen until then counts.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of the screen.")
-@click.option("--fix", is_flag=True, help="Print the edits as a patch.")
-@click.option("--write", is_flag=True, help="Print the edits as a patch, and apply it.")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-    help="Also write the report page (.html, .md, .txt), or all as JSON (.json).",
-)  # fmt: skip
-@click.option("--force", is_flag=True, help="Overwrite the file of --output.")
+@patch_options("the edits")
+@output_option("Also write the report page (.html, .md, .txt), or all as JSON (.json).")
+@force_option
 @click.option("-m", "module", is_flag=True, help="SCRIPT is a module, run as python -m does.")
 @click.argument("script", shell_complete=files)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=files)

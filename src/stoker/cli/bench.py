@@ -11,6 +11,7 @@ import click
 from stoker.cli.command.exit_status import INTERRUPTED, deliver, finite, refusals, require_new, tidy_ends
 from stoker.cli.command.output_form import chosen
 from stoker.cli.command.progress import progress
+from stoker.cli.command.shared_options import force_option, json_option, output_option
 from stoker.cli.command.tune_options import about_the_run, run_arguments
 from stoker.cli.completion import files
 from stoker.errors import RecordError
@@ -43,15 +44,9 @@ _FAILED = 1
     help="Time for tuning, if there is no profile.",
 )
 @click.option("--fresh", is_flag=True, help="Tune again, even if there is a profile.")
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of the screen.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Also write the comparison: as JSON, or the screen as .txt.",
-)
-@click.option("--force", is_flag=True, help="Overwrite the file of --output.")
+@json_option
+@output_option("Also write the comparison: as JSON, or the screen as .txt.")
+@force_option
 def command(target: str, as_json: bool, output: Path | None, force: bool, **options: Any) -> None:
     """Compare four loaders over TARGET: torch's by default, torch's by the usual advice, yours as it is, and stoker's, tuned.
 

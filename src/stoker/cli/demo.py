@@ -15,6 +15,7 @@ import click
 from stoker.cli.command import output_file, output_form
 from stoker.cli.command.exit_status import INTERRUPTED, deliver, require, require_new, tidy_ends
 from stoker.cli.command.progress import Lines, Tell, console, has_bar
+from stoker.cli.command.shared_options import json_option, output_option
 
 _PAGE = Path("stoker-report.html")
 _FAILED = 1
@@ -24,14 +25,10 @@ _FAILED = 1
 @click.option("--quick", is_flag=True, help="Measure less: under 40 seconds.")
 @click.option("--only", multiple=True, metavar="ACT", help="Run only this act; may be repeated.")
 @click.option("--list", "listed", is_flag=True, help="List the acts with their times.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help=f"Where the page goes, or the report as .md, .txt or .json; {_PAGE} by default, or the next number if that file exists.",
+@output_option(
+    f"Where the page goes, or the report as .md, .txt or .json. Default: {_PAGE}, or the next number if it exists."
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of the screen.")
+@json_option
 @click.option(
     "--record",
     "kept",

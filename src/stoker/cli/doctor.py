@@ -27,6 +27,7 @@ from stoker.cli.command.exit_status import (
 from stoker.cli.command.output_form import chosen, write_report
 from stoker.cli.command.patch_output import put_patches
 from stoker.cli.command.progress import has_bar, progress
+from stoker.cli.command.shared_options import force_option, output_option, patch_options
 from stoker.cli.completion import codes, files
 
 if TYPE_CHECKING:
@@ -77,14 +78,10 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     show_default=True,
     help="What to write.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write to a file. Its name says what, if --format does not: .html, .md, .txt, .json or .sarif.",
+@output_option(
+    "Write to a file. Its name says what, if --format does not: .html, .md, .txt, .json or .sarif."
 )
-@click.option("--force", is_flag=True, help="Overwrite the file of --output.")
+@force_option
 @click.option(
     "--fail-on",
     type=click.Choice(_SEVERITIES),
@@ -122,8 +119,7 @@ def _bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     metavar="ADDRESS",
     help="Also ask the nodes of this Ray cluster: versions, CPUs, stores, the dataset's paths. Without ADDRESS: the one that runs.",
 )
-@click.option("--fix", is_flag=True, help="Print the changes as a patch.")
-@click.option("--write", is_flag=True, help="Print the changes as a patch, and apply it.")
+@patch_options("the changes")
 @click.option(
     "--bisect", is_flag=True, help="Narrow down a failure: no workers, one, more; one suspect at a time."
 )

@@ -9,13 +9,15 @@ from typing import Any
 
 import click
 
+from stoker.cli.command.shared_options import json_option
+
 _MARGIN, _WIDTH = 14, 80
 _TIE = "\0"
 """A space at which no line is broken."""
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of the screen.")
+@json_option
 @click.option(
     "--torch", "ask_torch", is_flag=True, help="Import torch and list its devices. This takes seconds."
 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
+from stoker.cli.command.shared_options import json_option
 from stoker.cli.completion import codes_or_files
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _CODE_LIKE = re.compile(r"stk[\d_-]*", re.IGNORECASE)
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("what", metavar="[FILE | CODE...]", nargs=-1, shell_complete=codes_or_files)
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of the screen.")
+@json_option
 @click.option("--list", "listed", is_flag=True, help="List all codes.")
 @click.pass_context
 def command(context: click.Context, what: tuple[str, ...], *, as_json: bool, listed: bool) -> None:

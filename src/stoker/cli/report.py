@@ -11,6 +11,7 @@ import click
 from stoker.cli.command import output_file
 from stoker.cli.command.exit_status import finite, refuse, require, say
 from stoker.cli.command.output_file import FORMS
+from stoker.cli.command.shared_options import json_option, output_option
 from stoker.errors import RecordError, TraceError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("paths", metavar="PATH…", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of the screen.")
+@json_option
 @click.option(
     "--price-per-hour",
     type=click.FloatRange(min=0),
@@ -47,13 +48,7 @@ if TYPE_CHECKING:
     help="With --trace: put this trace of torch.profiler, made in the same run, into the file.",
 )
 @click.option("--force", is_flag=True, help="Overwrite the file of --trace or --output.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write a report with charts and tables: .html to look at, .md, .json or .txt.",
-)
+@output_option("Write a report with charts and tables: .html to look at, .md, .json or .txt.")
 @click.option(
     "--format",
     "form",

@@ -21,6 +21,7 @@ from stoker.cli.command.exit_status import (
 from stoker.cli.command.output_form import chosen, write_report
 from stoker.cli.command.patch_output import put_patches
 from stoker.cli.command.progress import progress
+from stoker.cli.command.shared_options import force_option, json_option, output_option, patch_options
 from stoker.cli.command.tune_options import about_the_run, run_arguments
 from stoker.cli.completion import files
 from stoker.errors import RecordError
@@ -65,18 +66,13 @@ _FAILED = 1
     metavar="GBIT",
     help="With --executor ray: the link between the nodes and this machine.",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of the screen.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Also write the tuning: as JSON, which --show and stoker report read, or as .html, .md or .txt.",
+@json_option
+@output_option(
+    "Also write the tuning: as JSON, which --show and stoker report read, or as .html, .md or .txt."
 )
-@click.option("--force", is_flag=True, help="Overwrite the file of --output.")
+@force_option
 @click.option("--no-save", is_flag=True, help='Save no profile for num_workers="auto".')
-@click.option("--fix", is_flag=True, help="Print the change as a patch.")
-@click.option("--write", is_flag=True, help="Print the change as a patch, and apply it.")
+@patch_options("the change")
 @click.option(
     "--show",
     "shown",

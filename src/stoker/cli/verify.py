@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from stoker.cli.command.exit_status import refuse
+from stoker.cli.command.shared_options import json_option
 from stoker.errors import RecordError
 
 _WRONG = 1
@@ -16,7 +17,7 @@ _WRONG = 1
 
 @click.command()
 @click.argument("paths", metavar="PATH…", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of the screen.")
+@json_option
 def command(paths: tuple[Path, ...], as_json: bool) -> None:
     """Say whether runs saw the same data, whether ranks cover every sample once, and whether legs add up.
 
