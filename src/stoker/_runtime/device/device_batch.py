@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from types import FunctionType, MethodType, ModuleType
+from array import array
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence, Set
+from types import FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,6 +24,9 @@ _STAYS = (
     float,
     complex,
     type(None),
+    range,
+    array,
+    memoryview,
     np.ndarray,
     np.generic,
     torch.Generator,
@@ -165,7 +169,7 @@ class _BatchWalk:
             if all(new is old for new, old in zip(items, value, strict=True)):
                 return value
             return kind(*items) if hasattr(kind, "_fields") else kind(items)
-        if isinstance(value, Sequence):
+        if isinstance(value, Sequence | Set):
             return self._sequence(value)
         return self._object(value)
 
@@ -187,25 +191,32 @@ class _BatchWalk:
             return items
 
     def _sequence(self, value: Any) -> Any:
+        """Of a sequence or a set. It may make its items as they are asked for: they are asked for once."""
         try:
-            items = [self.visit(each) for each in value]
+            before = list(value)
         except TypeError:
             return value
-        if all(new is old for new, old in zip(items, value, strict=True)):
+        items = [self.visit(each) for each in before]
+        if all(new is old for new, old in zip(items, before, strict=True)):
             return value
-        try:
+        try:  # the type may have more than its items, as a deque has its length
+            if isinstance(value, MutableSequence):
+                clone = copy.copy(value)
+                for number, each in enumerate(items):
+                    clone[number] = each
+                return clone
             return type(value)(items)
         except TypeError:
             return items
 
     def _object(self, value: Any) -> Any:
-        """Attributes that hold tensors are replaced in a copy: of a dataclass, or of any object that keeps them in a dict."""
+        """Attributes that hold tensors are replaced in a copy: those of a dataclass, in ``__dict__`` and in ``__slots__``."""
+        if self._depth >= _DEEPEST:
+            return value
         if dataclasses.is_dataclass(value):
             held = {each.name: getattr(value, each.name, None) for each in dataclasses.fields(value)}
         else:
-            held = getattr(value, "__dict__", None) or {}
-        if self._depth >= _DEEPEST:
-            return value
+            held = {**_in_slots(value), **(getattr(value, "__dict__", None) or {})}
         self._depth += 1
         new = {name: self.visit(each) for name, each in held.items()}
         self._depth -= 1
@@ -216,3 +227,13 @@ class _BatchWalk:
         for name, each in changed.items():
             object.__setattr__(clone, name, each)
         return clone
+
+
+def _in_slots(value: Any) -> dict[str, Any]:
+    """What an object keeps in the ``__slots__`` of its classes, as far as it is set."""
+    members: list[str] = []
+    for kind in type(value).__mro__:
+        inside = vars(kind)
+        if "__slots__" in inside:  # otherwise it is made in C, whose members are not to be set
+            members += [name for name, each in inside.items() if type(each) is MemberDescriptorType]
+    return {name: getattr(value, name) for name in members if hasattr(value, name)}
