@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import socket
 import sys
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -152,6 +154,37 @@ def test_it_is_served_until_it_is_closed_and_forked_children_let_go_of_the_port(
         taken.bind(("127.0.0.1", server.port))
         taken.listen()  # refused as long as anybody else listens there
     one.close()
+
+
+def connected(server: prometheus.Server) -> socket.socket:
+    """Someone who asks for nothing."""
+    return socket.create_connection(("127.0.0.1", server.port), timeout=30)
+
+
+def test_connections_beyond_a_few_are_hung_up_on() -> None:
+    """Another user of the machine could take all descriptors of the training process."""
+    with prometheus.serve(0) as server:
+        url = f"http://127.0.0.1:{server.port}/metrics"
+        silent = [connected(server) for _ in range(prometheus._MOST_SCRAPES)]
+        with connected(server) as refused:
+            assert refused.recv(1) == b""
+        for each in silent:
+            each.close()
+        ends_s = time.monotonic() + 30
+        status = None
+        while status is None and time.monotonic() < ends_s:  # its threads see the end one by one
+            with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=30) as answer:
+                status = answer.status
+        assert status == 200
+
+
+def test_who_asks_for_nothing_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(prometheus._MetricsHandler, "timeout", 0.05)
+    with prometheus.serve(0) as server, connected(server) as silent:
+        assert silent.recv(1) == b""
+    assert capfd.readouterr().err == ""
 
 
 def test_without_the_client_the_way_to_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

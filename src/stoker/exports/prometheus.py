@@ -10,11 +10,13 @@ nobody scrapes. What was not measured has no sample; it is never 0.
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from stoker._host.process_memory import footprint
 from stoker._record import recorder as recorders
@@ -23,8 +25,9 @@ from stoker._record.recorder import Recorder
 from stoker._record.schema import LoaderRecord
 
 try:
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import CollectorRegistry, make_wsgi_app
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.exposition import ThreadingWSGIServer
     from prometheus_client.registry import Collector as _Base
 except ImportError as error:
     raise ImportError(
@@ -33,6 +36,11 @@ except ImportError as error:
 
 _WEIGH_S = 15.0
 """Memory of workers is weighed at most this often: it takes the kernel 5 to 10 ms for each."""
+
+_MOST_SCRAPES = 8
+"""At one time. Every user of the machine can connect, and a connection takes a thread and a descriptor of the training process."""
+_PATIENCE_S = 10.0
+"""Whoever connects has so long to ask, and to take the answer."""
 
 _Live = Callable[[], Sequence[Recorder]]
 _servers: LiveObjects[Server] = LiveObjects()
@@ -94,6 +102,42 @@ class Collector(_Base):
         self._weights = {pid: size.pss_bytes for pid, size in sizes.items() if size is not None}
 
 
+class _MetricsHandler(WSGIRequestHandler):
+    """Answers one request, and logs nothing: stderr is the training script's."""
+
+    timeout = _PATIENCE_S
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class _MetricsServer(ThreadingWSGIServer):
+    """Answers on daemon threads, a few at a time: it hangs up on whoever comes beyond that."""
+
+    def __init__(self, *given: Any) -> None:
+        self._room = threading.Semaphore(_MOST_SCRAPES)
+        super().__init__(*given)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        return self._room.acquire(blocking=False)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread was to be had
+            self._room.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: somebody hung up, or never asked."""
+
+
 class Server:
     """What ``serve`` started."""
 
@@ -125,7 +169,12 @@ def serve(port: int = 9464, addr: str = "127.0.0.1") -> Server:
     """
     registry = CollectorRegistry()
     registry.register(Collector())
-    return Server(*start_http_server(port, addr, registry))
+    family, *_ = socket.getaddrinfo(addr, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    kind = type("_MetricsServer", (_MetricsServer,), {"address_family": family})
+    server: Any = make_server(addr, port, make_wsgi_app(registry), kind, _MetricsHandler)
+    thread = threading.Thread(target=server.serve_forever, name="stoker-metrics", daemon=True)
+    thread.start()
+    return Server(server, thread)
 
 
 def _let_go() -> None:
