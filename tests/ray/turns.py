@@ -5,12 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-_LOCK = Path(tempfile.gettempdir(), f"stk-ray-{os.getuid()}.lock")
+_LOCK = Path("/tmp", f"stk-ray-{os.getuid()}.lock")
+"""Whatever TMPDIR is: all clusters of the machine share its ports. And it stays, which in a folder of its own would be a leak."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _VARIABLE = "PYTHONBREAKPOINT"
 
