@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import array
 import json
 import logging
 import os
-import pickle
 import socket
 import stat
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from multiprocessing import forkserver, process
@@ -35,7 +32,6 @@ from stoker._runtime.autoscale.ranks.rank_consensus import RankConsensus
 from stoker._runtime.cache.storage import attaching, backing
 from stoker._runtime.cache.storage.store import data_start, header
 from stoker._runtime.executors.process import launcher
-from stoker._runtime.executors.ray import node_host
 from stoker._runtime.simulation.setting import Setting
 from stoker._tools.top.processes import scan
 from tests.fault.other_user import (
@@ -432,104 +428,6 @@ def test_a_cache_on_a_disk_is_not_opened_for_another_user(temporary: Path) -> No
     finally:
         while _kept:
             _kept.pop().close()
-
-
-# The socket of a Ray node's host
-
-
-class Marker:
-    """Tells by a file that it was unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return Path.touch, (self.path,)
-
-
-def _name() -> str:
-    return next(node_host.addresses(os.urandom(6).hex(), "node"))
-
-
-def test_the_host_of_a_node_takes_no_order_from_another_user(place: Path) -> None:
-    """A request has a pickle: whoever could send one ran code as the owner of the cluster's job."""
-    name, marker = _name(), place / "unpickled"
-    listener = node_host.bind(name)
-    assert listener is not None
-    served = threading.Thread(target=node_host._HostServer(listener, None, None).serve)
-
-    def orders() -> str:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
-            line.connect(name)
-            line.settimeout(20)
-            boot = os.memfd_create("boot")
-            os.write(boot, pickle.dumps(Marker(marker)))
-            os.lseek(boot, 0, os.SEEK_SET)
-            passed = array.array("i", [boot] * len(node_host.FDS))
-            try:
-                line.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)])
-                return line.recv(64).hex()
-            except OSError as error:
-                return type(error).__name__
-
-    with listener:
-        served.start()
-        answer = as_other(orders)
-        mine = node_host.connect(name)
-        assert mine is not None
-        mine.close()  # the host ends with its last connection
-        served.join(60)
-    assert not served.is_alive()
-    assert answer in ("", "BrokenPipeError", "ConnectionResetError")
-    assert not marker.exists()
-
-
-def test_a_relay_does_not_connect_to_the_host_of_another_user() -> None:
-    name = _name()
-
-    def listens() -> int:
-        line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        line.bind(name)
-        line.listen()
-        _kept.append(line)
-        return os.getpid()
-
-    with acting(listens, until_told=True) as answer:
-        answer()
-        with pytest.raises(PermissionError, match="another user has taken the name"):
-            node_host.connect(name)
-    assert node_host.connect(name) is None
-
-
-@pytest.mark.parametrize("listening", [True, False])
-def test_a_taken_name_does_not_keep_a_relay_from_its_work(
-    listening: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A name that is bound by another user, listening or not: the next one is used."""
-    relay = pytest.importorskip("stoker._runtime.executors.ray.relay", reason="Ray is not installed")
-    monkeypatch.setattr(relay, "_TAKEN_S", 0.2)
-    first, second, *_ = node_host.addresses("pool", os.urandom(6).hex())
-    monkeypatch.setattr(node_host, "addresses", lambda pool, node: iter((first, second)))
-
-    def takes() -> int:
-        line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        line.bind(first)
-        if listening:
-            line.listen()
-        _kept.append(line)
-        return os.getpid()
-
-    with acting(takes, until_told=True) as answer:
-        answer()
-        host = node_host.bind(second)
-        assert host is not None
-        with host:
-            line = relay.Relay._connect(object.__new__(relay.Relay), "pool", "node", [])
-            assert line.getpeername() == second.encode()
-            line.close()
-        monkeypatch.setattr(node_host, "addresses", lambda pool, node: iter((first,)))
-        with pytest.raises(PermissionError, match="another user of this node has taken the names"):
-            relay.Relay._connect(object.__new__(relay.Relay), "pool", "node", [])
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777], ids=["not sticky", "sticky"])

@@ -139,3 +139,14 @@ def test_a_process_that_answers_nothing(monkeypatch: pytest.MonkeyPatch, tmp_pat
     fact = ray_cluster.ask_cluster("auto", (), 20.0)
     assert isinstance(fact, ClusterFacts)
     assert "boom" in fact.failure
+
+
+def test_nothing_is_imported_from_the_current_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In /tmp, say, another user may have put a "ray.py"."""
+    liar = tmp_path / "python"
+    liar.write_text(f"#!{sys.executable}\nimport sys\nsys.exit(' '.join(sys.argv[1:]))\n")
+    liar.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(liar))
+    fact = ray_cluster.ask_cluster("auto", (), 20.0)
+    assert isinstance(fact, ClusterFacts)
+    assert "-P -m stoker._tools.doctor.instruments.ray_questions" in fact.failure

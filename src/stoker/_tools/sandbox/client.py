@@ -147,7 +147,7 @@ class SandboxClient:
             stdout=wires.output,
             stderr=wires.output,
             pass_fds=wires,
-            env=_environment(),
+            env=environment(),
             start_new_session=True,
         )
         return self._popen.pid
@@ -323,7 +323,7 @@ def _folder() -> str:
     return ""
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Ours. A stoker that is not installed is found where it is: the new interpreter does not look into the current folder."""
     home = os.path.dirname(os.path.dirname(os.path.abspath(stoker.__file__)))
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)

@@ -43,6 +43,9 @@ _CONNECT_S = 30.0
 LONELY_S = 30.0
 """How long it waits for its first relay."""
 
+_PYTHON = ("-P", "-c")
+"""Without the current folder: a file there that is called "json.py", perhaps of another user, must not be what is imported."""
+
 _START = """
 import json, os, sys
 if os.fork():
@@ -131,7 +134,7 @@ def launch(listener: socket.socket, spec_fd: int, fds: Sequence[int]) -> None:
         }
     )  # fmt: skip
     passed = (listener.fileno(), spec_fd, *fds)
-    command = [sys.executable, "-c", _START, told]
+    command = [sys.executable, *_PYTHON, _START, told]
     subprocess.run(
         command, pass_fds=passed, stdin=subprocess.DEVNULL, start_new_session=True, check=True, timeout=60
     )
@@ -198,7 +201,7 @@ def _start_anew(listener: socket.socket, spec_fds: Any, lifeline_fd: int) -> NoR
         "listener": listener.fileno(), "spec": spec_fds.fd, "fds": list(spec_fds.fds), "lifeline": lifeline_fd,
         "path": sys.path, "plain": True,
     }  # fmt: skip
-    os.execv(sys.executable, [sys.executable, "-c", _START, json.dumps(told)])
+    os.execv(sys.executable, [sys.executable, *_PYTHON, _START, json.dumps(told)])
 
 
 class _HostServer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 from stoker._tools.doctor.facts import Missing
 from stoker._tools.doctor.facts.host.cluster import ClusterFacts, NodeFacts
 from stoker._tools.doctor.facts.paths import HeldPath
+from stoker._tools.sandbox.client import environment
 
 ANSWER = "stoker-cluster "
 """How the line with the answer begins: Ray may write lines of its own."""
@@ -26,9 +26,9 @@ def ask_cluster(address: str, paths: Sequence[HeldPath], limit_s: float) -> Clus
     )
     try:
         ran = subprocess.run(
-            [sys.executable, "-m", "stoker._tools.doctor.instruments.ray_questions"],
+            [sys.executable, "-P", "-m", "stoker._tools.doctor.instruments.ray_questions"],
             input=question,
-            env={**os.environ, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "PYTHONWARNINGS": "ignore"},
+            env={**environment(), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "PYTHONWARNINGS": "ignore"},
             capture_output=True,
             text=True,
             timeout=max(3.0, limit_s),
