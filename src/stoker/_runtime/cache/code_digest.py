@@ -55,7 +55,7 @@ class ValueDigest(Protocol):
     def cannot_read(self, what: str) -> None: ...
 
 
-class _Names(NamedTuple):
+class CodeNames(NamedTuple):
     """What a function's code names, that of functions inside it included."""
 
     loaded: tuple[str, ...]
@@ -90,7 +90,7 @@ def add_code(digest: ValueDigest, code: CodeType, depth: int) -> None:
 
 
 def _add_globals(digest: ValueDigest, function: FunctionType, depth: int) -> None:
-    names = _names(function.__code__)
+    names = names_in(function.__code__)
     found = function.__globals__
     for name in names.loaded:
         if name in found:
@@ -126,7 +126,7 @@ def _add_import(
         digest.put("source", sources.source_by_name(each))
 
 
-def _add_named(digest: ValueDigest, what: str, value: Any, names: _Names, depth: int) -> None:
+def _add_named(digest: ValueDigest, what: str, value: Any, names: CodeNames, depth: int) -> None:
     """Read what a name leads to, and say which name it was if that cannot be read."""
     before = len(digest.opaque)
     if isinstance(value, ModuleType):
@@ -137,7 +137,7 @@ def _add_named(digest: ValueDigest, what: str, value: Any, names: _Names, depth:
         digest.opaque[before] += f", the {what}"
 
 
-def _add_names_of(digest: ValueDigest, module: ModuleType, names: _Names, depth: int) -> None:
+def _add_names_of(digest: ValueDigest, module: ModuleType, names: CodeNames, depth: int) -> None:
     """Read of a module what code names, or all of its source where code may reach anything."""
     if sources.is_library_module(module.__name__):
         digest.put("library", sources.version_of(module.__name__))
@@ -202,7 +202,8 @@ def module_of(thing: Any) -> str:
 
 
 @functools.lru_cache(8192)
-def _names(code: CodeType) -> _Names:
+def names_in(code: CodeType) -> CodeNames:
+    """Return what code names."""
     loaded: set[str] = set()
     required: set[str] = set()
     mentioned: set[str] = set(code.co_names)
@@ -222,9 +223,9 @@ def _names(code: CodeType) -> _Names:
         before.append(each)
     for const in code.co_consts:
         if isinstance(const, CodeType):
-            inner = _names(const)
+            inner = names_in(const)
             loaded.update(inner.loaded)
             required.update(inner.required)
             mentioned.update(inner.mentioned)
             imported.extend(inner.imported)
-    return _Names(tuple(sorted(loaded)), frozenset(required), frozenset(mentioned), tuple(imported))
+    return CodeNames(tuple(sorted(loaded)), frozenset(required), frozenset(mentioned), tuple(imported))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -13,7 +14,8 @@ import torch
 from stoker._pickling.attributes import Path, slots_of, spell_path
 from stoker._pickling.instances import own_dict
 from stoker._runtime.cache.digest import attributes
-from stoker._runtime.cache.proving.draws import DrawWatch, is_generator
+from stoker._runtime.cache.proving.draws import NAMES, DrawWatch
+from stoker._runtime.cache.proving.named_generators import generator_behind, generators_in_code
 
 _DEEP = 8
 _OBJECTS = 500
@@ -38,15 +40,18 @@ def parts_of(dataset: Any, root: str = "dataset") -> DatasetParts:
             if id(value) in met or len(met) > _OBJECTS:
                 continue
             here: Path = (*path, step)
-            if is_generator(value):
-                met.add(id(value))
-                generators.append((spell_path(root, here), value))
+            found = generator_behind(value)
+            if found is not None:
+                met.update((id(value), id(found)))
+                generators.append((spell_path(root, here), found))
             elif isinstance(value, list | tuple | dict | FunctionType | MethodType) or _is_object(value):
                 met.add(id(value))
                 if not isinstance(value, list | tuple | dict):
                     objects.append((spell_path(root, here), value))
                 if len(here) < _DEEP:
                     queue.append((here, value))
+    roots = [dataset, *(value for _, value in objects)]
+    generators += generators_in_code(roots, {id(each) for _, each in generators})
     return DatasetParts(objects, generators)
 
 
@@ -84,7 +89,7 @@ def who_draws(fetch: Callable[[], Any], parts: DatasetParts) -> list[str]:
         fetch()
     finally:
         sys.setprofile(None)
-    return blamed or [name for name in watch.drawn(before) if name.startswith("dataset")]
+    return blamed or [name for name in watch.drawn(before) if name not in NAMES]
 
 
 def _held(obj: Any) -> list[tuple[Any, Any]]:
@@ -96,6 +101,9 @@ def _held(obj: Any) -> list[tuple[Any, Any]]:
         return [(("item", key), value) for key, value in obj.items()] if len(obj) <= _ITEMS else []
     if isinstance(obj, FunctionType):
         return []
+    if isinstance(obj, partial):
+        held = [("func", obj.func), ("args", obj.args), ("keywords", obj.keywords)]
+        return [(("attribute", name), value) for name, value in held]
     return [(("attribute", name), value) for name, value in attributes(obj)]
 
 
