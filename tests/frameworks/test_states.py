@@ -146,8 +146,8 @@ def test_a_shuffled_hub_stream_loses_nothing(how: dict[str, Any], taken: int, sh
     assert found == expected
 
 
-def hub_trained(folder: Path, steps: int, resumes: bool, workers: int, shards: int) -> Batches:
-    """Two epochs of 12 steps, or less, of a shuffled stream, with a checkpoint at every fifth step."""
+def hub_trained(folder: Path, steps: int, after: int, workers: int, shards: int) -> Batches:
+    """Three epochs of 12 steps, or less, of a shuffled stream, with a checkpoint at every fourth step. Begins ``after`` one."""
     from stoker.integrations.transformers import LoaderMixin
 
     class Trainer(LoaderMixin, transformers.Trainer):  # type: ignore[name-defined]
@@ -156,22 +156,24 @@ def hub_trained(folder: Path, steps: int, resumes: bool, workers: int, shards: i
     torch.manual_seed(1)
     model = Notes()
     arguments = transformers.TrainingArguments(
-        output_dir=str(folder), per_device_train_batch_size=4, max_steps=steps, save_steps=5, report_to=[],
+        output_dir=str(folder), per_device_train_batch_size=4, max_steps=steps, save_steps=4, report_to=[],
         learning_rate=0.0, use_cpu=True, disable_tqdm=True, seed=5, remove_unused_columns=False, logging_strategy="no",
         dataloader_num_workers=workers,
     )  # fmt: skip
     rows = datasets.Dataset.from_dict({"x": [[float(row)] for row in range(48)]}).with_format("torch")
     stream = rows.to_iterable_dataset(num_shards=shards).shuffle(seed=3, buffer_size=5)
     trainer = Trainer(model=model, args=arguments, train_dataset=stream)
-    trainer.train(resume_from_checkpoint=str(folder / f"checkpoint-{resumes * 5}") if resumes else None)
+    trainer.train(resume_from_checkpoint=str(folder / f"checkpoint-{after}") if after else None)
     return model.trained
 
 
 @pytest.mark.parametrize(("workers", "shards"), [(0, 4), (1, 2), (2, 4)])
 def test_the_trainer_resumes_a_shuffled_hub_stream(tmp_path: Path, workers: int, shards: int) -> None:
-    whole = in_fork(hub_trained, tmp_path / "whole", 24, False, workers, shards)
-    legs = in_fork(hub_trained, tmp_path / "legs", 5, False, workers, shards)
-    legs += in_fork(hub_trained, tmp_path / "legs", 24, True, workers, shards)
-    assert len(whole) == 24
-    assert sorted(itertools.chain(*whole[:12])) == list(range(48))
-    assert legs == whole
+    """In the first epoch, in the second, and at its end: each is shuffled otherwise, and the Trainer does not count them."""
+    whole = in_fork(hub_trained, tmp_path, 36, 0, workers, shards)
+    assert len(whole) == 36
+    epochs = [list(itertools.chain(*whole[at : at + 12])) for at in (0, 12, 24)]
+    assert [sorted(each) for each in epochs] == [list(range(48))] * 3
+    assert epochs[0] != epochs[1] != epochs[2]
+    for after in (4, 16, 24):
+        assert in_fork(hub_trained, tmp_path, 36, after, workers, shards) == whole[after:]

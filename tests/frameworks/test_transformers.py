@@ -115,6 +115,13 @@ def test_a_training_that_resumes_in_mid_epoch(kind: str, tmp_path: Path) -> None
         assert rest == whole[step:]
 
 
+def test_a_stream_resumes_in_its_second_epoch(tmp_path: Path) -> None:
+    """Of which the Trainer does not know, because the stream has no length."""
+    whole = in_fork(lambda: train(tmp_path, True, "stream"))[0]
+    rest = in_fork(lambda: train(tmp_path / "again", True, "stream", resume=tmp_path / "checkpoint-10"))[0]
+    assert rest == whole[10:]
+
+
 def test_a_stream_is_not_read_again(tmp_path: Path) -> None:
     """Nothing of what was trained on before the checkpoint is made once more."""
 

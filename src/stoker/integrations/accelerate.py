@@ -80,12 +80,34 @@ def _skipped(skip: Any, dataloader: Any, num_batches: int = 0) -> Any:
     )
     if resumed is not None:
         dataloader.load_state_dict(resumed)
+        dataloader.set_epoch = _EpochsCountedOn(dataloader)
         return dataloader
     skipped = skip(dataloader, num_batches)
     like = getattr(dataloader, "base_dataloader", dataloader)
     if isinstance(like, DataLoader) and hasattr(skipped, "base_dataloader"):
         _put(skipped, rebuilt(skipped.base_dataloader, like))
     return skipped
+
+
+class _EpochsCountedOn:
+    """``set_epoch`` of a loader that the Trainer resumes, whose epochs go on from the one that was saved.
+
+    Of data without a length the Trainer does not know how many epochs are over, and counts from 0 again. A dataset that is set to
+    another epoch than its state is from ignores the state, and shuffles otherwise.
+    """
+
+    def __init__(self, prepared: Any) -> None:
+        self._prepared = prepared
+        self._over: int | None = None
+
+    def __call__(self, epoch: int) -> None:
+        """Called by the Trainer before each epoch, and by Accelerate's wrapper with its own number."""
+        prepared = self._prepared
+        if self._over is None:
+            self._over = prepared.iteration - epoch
+        if epoch != prepared.iteration:
+            epoch += self._over
+        type(prepared).set_epoch(prepared, epoch)
 
 
 def _put(prepared: Any, loader: DataLoader[Any]) -> None:
