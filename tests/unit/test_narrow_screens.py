@@ -187,7 +187,7 @@ def test_a_number_stays_with_its_name_and_its_unit() -> None:
 
 def test_verify(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [
-        VerifyAnswer("runs", level, "code", WORDS, "loader", (1, 2)) for level in ("ok", "note", "fault")
+        VerifyAnswer("runs", level, "different", WORDS, "loader", (1, 2)) for level in ("ok", "note", "fault")
     ]
     monkeypatch.setattr(verification, "verify", lambda paths: Verification([], answers))
     assert too_wide(screen("verify", "receipts")) == []

@@ -44,8 +44,9 @@ def command(context: click.Context, what: tuple[str, ...], *, as_json: bool, lis
         click.echo(context.get_help())
         click.echo("\nGive a FILE, a CODE, or a text on standard input.", err=True)
         context.exit(2)
-    if what and all(_is_verdict(each) for each in what):
-        _show_verdicts(what, as_json=as_json)
+    told = [_words(_plain(each)) for each in what]
+    if told and all(told) and not any(Path(each).is_file() for each in what):
+        _show_words([page for pages in told for page in pages], as_json=as_json)
         return
     checks = _pages(what)
     if checks:
@@ -82,23 +83,15 @@ def _pages(what: tuple[str, ...]) -> list[Check]:
     raise _unknown(unknown)
 
 
-def _is_verdict(word: str) -> bool:
-    from stoker._tools.report.verdict.cause_pages import CAUSES, DETAILS
-    from stoker._tools.report.verdict.codes import CODES
-
-    return _plain(word) in (*CODES, *CAUSES, *DETAILS) and not Path(word).is_file()
-
-
 def _plain(word: str) -> str:
     return word.strip().strip("(),").lower().replace("_", "-")
 
 
-def _show_verdicts(words: tuple[str, ...], *, as_json: bool) -> None:
-    """What a verdict's code or cause means: the verdict itself has the numbers, so there is no page of its own."""
+def _show_words(told: list[dict[str, Any]], *, as_json: bool) -> None:
+    """What codes of verdicts and receipts and causes mean: the answer itself has the numbers, so they have no page of their own."""
     from stoker._tools.doctor.catalogue import check_of
     from stoker._tools.doctor.forms import explanation as explain_screen
 
-    told = [_word(_plain(word)) for word in words]
     if as_json:
         click.echo(
             json.dumps({"format": "stoker-codes", "version": 1, "codes": told}, indent=2, ensure_ascii=False)
@@ -108,38 +101,51 @@ def _show_verdicts(words: tuple[str, ...], *, as_json: bool) -> None:
     for number, each in enumerate(told):
         _say("" if number else None)
         pages = [(code, check.title) for code in each["checks"] if (check := check_of(code)) is not None]
-        _say(explain_screen.verdict_page(**{**each, "checks": pages}, width=width))
+        _say(explain_screen.word_page(**{**each, "checks": pages}, width=width))
 
 
-def _word(code: str) -> dict[str, Any]:
-    """Plain values of a verdict's code, or of a cause of waits."""
+def _words(code: str) -> list[dict[str, Any]]:
+    """Plain values of a verdict's code, a cause of waits, a code of verify: one word may be two of them. [] for none."""
     from stoker._tools.report.verdict import cause_pages
     from stoker._tools.report.verdict.codes import CODES, REMEDIES
+    from stoker._tools.verify import codes as verify_codes
 
+    found = []
     if code in CODES:
-        advice, checks = REMEDIES[code]
-        return {
-            "code": code,
-            "kind": "verdict",
-            "title": CODES[code],
-            "advice": advice,
-            "checks": list(checks),
-        }
-    return {
-        "code": code, "kind": "cause", "title": cause_pages.title(code), "advice": cause_pages.remedy(code),
-        "checks": list(cause_pages.checks(code)),
-    }  # fmt: skip
+        found.append(("verdict", CODES[code], *REMEDIES[code]))
+    if code in (*cause_pages.CAUSES, *cause_pages.DETAILS):
+        found.append(("cause", cause_pages.title(code), cause_pages.remedy(code), cause_pages.checks(code)))
+    if code in verify_codes.CODES:
+        found.append(("receipt", *verify_codes.CODES[code], ()))
+    return [
+        {"code": code, "kind": kind, "title": title, "advice": advice, "checks": list(checks)}
+        for kind, title, advice, checks in found
+    ]
+
+
+def _all_words() -> list[tuple[str, str, str]]:
+    """Kind, code and title of all codes that are no check's."""
+    from stoker._tools.report.verdict import cause_pages
+    from stoker._tools.report.verdict.codes import CODES
+    from stoker._tools.verify import codes as verify_codes
+
+    words = [("verdict", code, title) for code, title in CODES.items()]
+    words += [("cause", each, cause_pages.title(each)) for each in cause_pages.CAUSES]
+    words += [("receipt", code, about.title) for code, about in verify_codes.CODES.items()]
+    return words
 
 
 def _unknown(word: str) -> click.UsageError:
     from stoker._tools.doctor.catalogue import catalogue
 
-    names = {name: check for check in catalogue() for name in (check.code.lower(), check.name)}
-    near = dict.fromkeys(
-        names[each].code for each in get_close_matches(word.lower().replace("_", "-"), names, 6, 0.6)
-    )
-    by_code = {check.code: check for check in catalogue()}
-    hint = "".join(f"\n  {code} {by_code[code].name}: {by_code[code].title}" for code in list(near)[:4])
+    names = {
+        name: f"{check.code} {check.name}: {check.title}"
+        for check in catalogue()
+        for name in (check.code.lower(), check.name)
+    }
+    names |= {code: f"{code}: {title}" for _, code, title in _all_words()}
+    near = dict.fromkeys(names[each] for each in get_close_matches(_plain(word), names, 6, 0.6))
+    hint = "".join(f"\n  {each}" for each in list(near)[:4])
     return click.UsageError(
         f"there is no file, code or check {word!r}."
         + (f" Near it:{hint}" if hint else " stoker explain --list shows all codes.")
@@ -204,22 +210,19 @@ def _show_pages(checks: list[Check], *, as_json: bool) -> None:
 def _list(*, as_json: bool) -> None:
     from stoker._tools.doctor.catalogue import catalogue
     from stoker._tools.doctor.forms import explanation as explain_screen
-    from stoker._tools.report.verdict import cause_pages
-    from stoker._tools.report.verdict.codes import CODES
 
-    words = CODES | {each: cause_pages.title(each) for each in cause_pages.CAUSES}
+    words = _all_words()
     if as_json:
         told = [
             {"code": check.code, "name": check.name, "title": check.title, "severity": check.severity}
             for check in catalogue()
-        ] + [{"code": code, "name": code, "title": title, "severity": None} for code, title in words.items()]
+        ] + [{"code": code, "name": code, "title": title, "severity": None} for _, code, title in words]
         click.echo(
             json.dumps({"format": "stoker-codes", "version": 1, "codes": told}, indent=2, ensure_ascii=False)
         )
         return
     rows = [(check.code, check.name, check.title) for check in catalogue()]
-    rows += [("verdict" if code in CODES else "cause", code, title) for code, title in words.items()]
-    for line in explain_screen.listed(rows, explain_screen.width_of_terminal()):
+    for line in explain_screen.listed(rows + words, explain_screen.width_of_terminal()):
         _say(line)
 
 

@@ -16,6 +16,7 @@ from stoker._tools.report.verdict.cause_pages import CAUSES, DETAILS, PAGES
 from stoker._tools.report.verdict.codes import CODES, REMEDIES
 from stoker._tools.report.verdict.reasons import TAKERS
 from stoker._tools.report.verdict.table import RECORDING
+from stoker._tools.verify import codes as verify_codes
 from stoker.cli.main import main
 
 KILLED = "RuntimeError: DataLoader worker (pid 31) is killed by signal: Segmentation fault. "
@@ -134,7 +135,7 @@ def test_the_list():
     for code in (*(check.code for check in catalogue()), *CODES):
         assert code in result.output
     told = json.loads(run("--list", "--json").output)["codes"]
-    assert len(told) == len(catalogue()) + len(CODES) + len(CAUSES)
+    assert len(told) == len(catalogue()) + len(CODES) + len(CAUSES) + len(verify_codes.CODES)
 
 
 @pytest.mark.parametrize(

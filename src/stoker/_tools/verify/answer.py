@@ -6,13 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from stoker._tools.verify.codes import CODES
+
 Level = Literal["ok", "note", "fault"]
 Question = Literal["runs", "samples", "legs", "order", "files"]
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyAnswer:
-    """One sentence. ``code`` names the finding for programs; ``epochs`` are those it is about, none for the whole run."""
+    """One sentence. ``code`` names it (``stoker explain CODE``); ``epochs`` are those it is about, none for the whole run."""
 
     question: Question
     level: Level
@@ -20,6 +22,10 @@ class VerifyAnswer:
     text: str
     loader: str = ""
     epochs: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.code not in CODES:
+            raise ValueError(f"no such answer: {self.code!r}")
 
 
 def grouped(answers: Iterable[VerifyAnswer]) -> list[VerifyAnswer]:

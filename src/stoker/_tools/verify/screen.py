@@ -7,12 +7,14 @@ from typing import TextIO
 from stoker._tools.render import terminal
 from stoker._tools.render.terminal import Line, fitted, section
 from stoker._tools.verify.answer import VerifyAnswer, counted, numbers
+from stoker._tools.verify.codes import CODES
 from stoker._tools.verify.verification import Verification
 
 _TITLES = {"files": "Files", "runs": "Runs", "samples": "Samples", "legs": "Legs", "order": "Order"}
 _MARKS = {"ok": "ok", "note": "note", "fault": "WRONG"}
 _STYLES = {"ok": "", "note": "", "fault": "red"}
 _RANKS = {"fault": 0, "ok": 1, "note": 2}
+_MOST_ADVICE = 4
 _UNKNOWN = {"part-unknown", "unknown", "opaque-indices", "no-numbers", "too-many"}
 """Answers that which samples were handed over is not known."""
 
@@ -29,7 +31,8 @@ def lines(found: Verification, width: int) -> list[Line]:
     for question, title in _TITLES.items():
         answers = [each for each in found.answers if each.question == question]
         shown += section(title, [_line(each, several) for each in answers], width)
-    return [*fitted(shown)[: terminal.MOST_LINES - 2], *section("Verdict", [_verdict(found)], width)]
+    last = section("Verdict", [_verdict(found)], width) + section("Next", _advice(found), width)
+    return [*fitted(shown)[: terminal.MOST_LINES - 1 - len(last)], *last]
 
 
 def _line(answer: VerifyAnswer, several: bool) -> Line:
@@ -40,6 +43,12 @@ def _line(answer: VerifyAnswer, several: bool) -> Line:
         where.append(f"epoch{'s' if len(answer.epochs) > 1 else ''} {numbers(answer.epochs)}")
     begin = f"{_MARKS[answer.level]:5} " + (f"{', '.join(where)}: " if where else "")
     return Line(begin + answer.text, _RANKS[answer.level], _STYLES[answer.level])
+
+
+def _advice(found: Verification) -> list[Line]:
+    """What to do about each kind of fault."""
+    faults = dict.fromkeys(each.code for each in found.answers if each.level == "fault")
+    return [Line(f"{CODES[code].advice} ({code})") for code in list(faults)[:_MOST_ADVICE]]
 
 
 def _verdict(found: Verification) -> Line:

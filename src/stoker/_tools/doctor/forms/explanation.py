@@ -212,17 +212,28 @@ def here_lines(text: str, width: int = WIDEST) -> str:
     return "\n".join(_laid_out([("Here", [bare(text)])], width))
 
 
-def verdict_page(
+_VERDICT = "stoker report RECORD   shows the verdict with its numbers and the edit"
+_KINDS = {
+    "verdict": ("A verdict on a run", "", _VERDICT),
+    "cause": ("A cause of waits, in a verdict", "docs/starving.md", _VERDICT),
+    "receipt": (
+        "An answer of stoker verify", "docs/receipts.md", "stoker verify PATH…   shows the epochs, batches and samples"
+    ),
+}  # fmt: skip
+"""By kind of a word: what it is, the page that says more, and the command that shows its numbers."""
+
+
+def word_page(
     *, code: str, kind: str, title: str, advice: str, checks: list[tuple[str, str]], width: int = WIDEST
 ) -> str:
-    """What a verdict's code or cause means, for a terminal. ``checks`` are codes and titles of pages that say more."""
-    what = "A cause of waits, in a verdict" if kind == "cause" else "A verdict on a run"
+    """What a code of a verdict or a receipt, or a cause, means. ``checks`` are codes and titles of pages that say more."""
+    what, more, command = _KINDS[kind]
     sections = [
         (code, [f"{what}: {bare(title)}."]),
-        ("Fix", [bare(advice)]),
+        ("Fix", [bare(advice)] if advice else []),
         ("Pages", [f"stoker explain {page}   ({bare(about)})" for page, about in checks]),
-        ("More", ["docs/starving.md"] if kind == "cause" else []),
-        ("Next", ["stoker report RECORD   shows the verdict with its numbers and the edit"]),
+        ("More", [more] if more else []),
+        ("Next", [command]),
     ]
     return "\n".join(_laid_out(sections, width, max(_MARGIN, len(code) + 2)))
 
