@@ -301,6 +301,10 @@ def test_files_of_the_store_are_private(tmp_path: Path) -> None:
     path.parent.chmod(0o755)
     with pytest.raises(PermissionError, match="chmod 700"):
         reopened(tmp_path)
+    path.parent.chmod(0o1777)  # as /tmp: to close it would lock others out
+    with pytest.raises(PermissionError, match=r"give one inside it: path=.*samples") as caught:
+        reopened(tmp_path)
+    assert "chmod" not in str(caught.value)
 
 
 class Squares(Dataset[Any]):

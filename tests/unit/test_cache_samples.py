@@ -381,6 +381,8 @@ class Stream(IterableDataset):
         (lambda: stoker.cache(Rows([1]), "900TiB"), r"900 TiB.*above the memory.*path="),
         (lambda: stoker.cache(Rows([torch.zeros(10_000)]), "10kB"), r"below one sample of Rows.*39\.\d KiB"),
         (lambda: stoker.cache(Rows([1]), verify=2), "share from 0 to 1"),
+        (lambda: stoker.cache(Rows([1]), verify=cast(Any, "1%")), "share from 0 to 1.*not '1%'"),
+        (lambda: stoker.cached(len, verify=cast(Any, None)), "share from 0 to 1.*not None"),
         (lambda: stoker.cached(cast(Any, 3)), "needs a function"),
         (lambda: stoker.cached(stoker.cached(len, "1MiB")), "cached already"),
     ],

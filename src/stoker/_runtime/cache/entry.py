@@ -150,8 +150,8 @@ def _length_of(dataset: Any) -> int:
         ) from None
 
 
-def _check(verify: float) -> None:
-    if not 0.0 <= verify <= 1.0:
+def _check(verify: Any) -> None:
+    if isinstance(verify, bool) or not isinstance(verify, int | float) or not 0.0 <= verify <= 1.0:
         raise CacheRefused(f"verify must be a share from 0 to 1, such as 0.01, not {verify!r}")
 
 

@@ -45,7 +45,7 @@ class DrawWatch:
         """Return the states as they are."""
         states: list[Any]
         if threading.current_thread() is threading.main_thread():
-            states = [_python_position(), _numpy_position(), torch.default_generator.get_state(), _asked()]
+            states = [_python_position(), _numpy_position(), _state(torch.default_generator), _asked()]
         else:
             states = [None, None, None, _asked()]
         return states + [_state(generator) for _, generator in self._owned] if self._owned else states
@@ -59,7 +59,7 @@ class DrawWatch:
                 names.append(NAMES[0])
             if _numpy_position() != numpy:
                 names.append(NAMES[1])
-            if not torch.equal(torch.default_generator.get_state(), default):
+            if _state(torch.default_generator) != default:
                 names.append(NAMES[2])
         if _asked() != asked:
             names.append(NAMES[3])
@@ -80,7 +80,7 @@ def _asked() -> int:
 def _state(generator: Any) -> bytes:
     """The state of one generator, as bytes."""
     if isinstance(generator, torch.Generator):
-        return bytes(generator.get_state().numpy())
+        return generator.get_state().numpy().tobytes()
     if isinstance(generator, np.random.Generator):
         return pickle.dumps(generator.bit_generator.state)
     if isinstance(generator, np.random.RandomState):

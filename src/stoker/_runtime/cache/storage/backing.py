@@ -110,9 +110,15 @@ def private_folder(folder: Path) -> Path:
     if facts.st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "this folder belongs to another user", str(folder))
     if facts.st_mode & 0o077:
+        # One that all may write to, such as /tmp, is not this user's to close.
+        what = (
+            f'give one inside it: path="{folder / "samples"}"'
+            if facts.st_mode & 0o022
+            else f"type: chmod 700 {folder}"
+        )
         raise PermissionError(
             errno.EPERM,
-            f"other users may enter this folder (mode {facts.st_mode & 0o777:o}); type: chmod 700 {folder}",
+            f"other users may enter this folder (mode {facts.st_mode & 0o777:o}); {what}",
             str(folder),
         )
     return folder
