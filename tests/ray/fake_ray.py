@@ -62,6 +62,7 @@ class FakeApi:
     """
 
     start_arguments: tuple[Any, ...] = ()
+    connected = True
     starts = True
     """Whether actors start at once. What stands in for one does."""
 
@@ -83,6 +84,11 @@ class FakeApi:
 
     refused = staticmethod(RayApi.refused)
     refusal = RayApi.refusal
+
+    def is_connected(self) -> bool:
+        return self.connected
+
+    disconnected = staticmethod(RayApi.disconnected)
 
     def prepare(self, workers: Any) -> None: ...
 
@@ -158,6 +164,8 @@ class FakeApi:
         call.done.set_exception(ConnectionError(text))
 
     def stop(self) -> None:
+        self.actors.clear()  # their calls hold the bridge, and so the loader if an error ended it
+        self.nears.clear()
         if self._thread is not None:
             self._stopped = True
             self._thread.join()

@@ -179,6 +179,31 @@ def test_what_ray_refuses_of_every_actor_ends_the_loader(
     assert asked == [0]
 
 
+@pytest.mark.parametrize("raised", [False, True], ids=["noticed", "in a call"])
+def test_a_loader_whose_connection_is_closed_ends_with_one_error(
+    fake: FakeApi, monkeypatch: pytest.MonkeyPatch, raised: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with stoker.DataLoader(numbers(8), 2, num_workers=1, executor="ray", split_batches=False) as loader:
+        batches = iter(loader)
+        until(lambda: fake.calls)
+        asked = len(fake.actors)
+
+        def fails(*_: Any) -> None:
+            fake.connected = False
+            raise ValueError("owner is unknown")
+
+        if raised:
+            monkeypatch.setattr(fake, "make", fails)
+            fake.finish()
+        else:
+            fake.connected = False
+            fake.lose("the core worker was shut down")
+        with pytest.raises(ClusterError, match=r"ray\.shutdown\(\)"):
+            list(batches)
+    assert len(fake.actors) == asked  # nothing is asked of Ray any more: it would start a cluster
+    assert "the thread that talks to Ray ended" not in caplog.text
+
+
 @pytest.mark.parametrize("fake", [{"prompt": True}], indirect=True)
 def test_the_first_batch_waits_for_all_workers_if_asked(
     fake: FakeApi, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,7 @@ from stoker._runtime.executors.ray.relay import Started
 from stoker._runtime.executors.ray.remotes import Remote
 from stoker.errors import ClusterError
 from tests.frameworks.packages import needs
+from tests.frameworks.processes import in_fork
 
 needs("ray")
 
@@ -125,6 +126,39 @@ def test_a_cluster_of_other_versions_or_without_an_answer(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "ray", refusing("timed out"))
     with pytest.raises(ClusterError, match="no Ray cluster answers"):
         cluster.connect(stoker.Ray(address="10.0.0.1:6379"))
+
+
+def test_a_connection_that_was_closed_is_not_opened_by_a_call() -> None:
+    """Any call of Ray's connects, and starts a cluster if there is none."""
+    killed: list[Any] = []
+    double: Any = SimpleNamespace(
+        remote=lambda **_: lambda _: SimpleNamespace(options=lambda **_: None),
+        is_initialized=lambda: True,
+        kill=lambda actor, **_: killed.append(actor),
+        _private=SimpleNamespace(worker=SimpleNamespace(global_worker=SimpleNamespace(core_worker=object()))),
+    )
+    api = RayApi(double, stoker.Ray(), "pool")
+    assert api.is_connected()
+    api.kill("one")
+    double._private.worker.global_worker.core_worker = object()  # ray.shutdown(), then ray.init()
+    assert not api.is_connected()
+    api.kill("two")
+    assert killed == ["one"]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_child_that_was_forked_after_the_connection_is_told_so() -> None:
+    """A call of Ray's would wait for ever there."""
+
+    def first() -> Any:
+        dataset: Any = range(4)
+        with stoker.DataLoader(dataset, 2, num_workers=1, executor="ray") as loader:
+            with pytest.raises(ClusterError, match="forked from one that is connected") as caught:
+                next(iter(loader))
+            return caught.value.code
+
+    assert in_fork(first) == "STK321"
+    assert not cluster._was_forked(needs("ray"))
 
 
 def test_a_dataset_for_which_the_object_store_has_no_room(tmp_path: Any) -> None:

@@ -25,6 +25,7 @@ class RayApi:
         from stoker._runtime.executors.ray import relay
 
         self._ray = ray
+        self._connection = cluster.connection(ray)
         self._num_cpus = options.num_cpus
         self._in_environment = bool(options.runtime_env)
         self._bundle = {"CPU": options.num_cpus, **(options.resources or {})}
@@ -42,6 +43,18 @@ class RayApi:
             )
         except (ValueError, TypeError) as error:
             raise self.refused(error) from error
+
+    def is_connected(self) -> bool:
+        """Whether this process has the connection of the beginning. Without one, any call of Ray's would start a cluster here."""
+        return self._ray.is_initialized() and cluster.connection(self._ray) is self._connection
+
+    @staticmethod
+    def disconnected() -> ClusterError:
+        """The error when somebody has closed the connection."""
+        return ClusterError(
+            "this process has left the Ray cluster while a loader used it (ray.shutdown()): its workers are gone. Close the loader "
+            "before ray.shutdown(), or call iter(loader) again: it connects anew"
+        )
 
     def refusal(self, worker: int, error: Exception) -> Loss:
         """Describe why an actor cannot be made. What Ray refuses of one it would refuse of every other."""
@@ -91,7 +104,7 @@ class RayApi:
         """End an actor at once. Its worker process ends with it."""
         if any(actor is each for each in self._near):
             actor.kill()
-        else:
+        elif self.is_connected():
             self._ray.kill(actor, no_restart=True)
 
     def get(self, ref: Any, timeout: float) -> Any:
@@ -104,6 +117,8 @@ class RayApi:
         """Ask the autoscaler for room for so many workers, in place of what was asked for before; 0 gives it back."""
         from ray.autoscaler.sdk import request_resources
 
+        if not self.is_connected():
+            return
         with contextlib.suppress(Exception):  # a cluster without an autoscaler has what it has
             request_resources(bundles=[self._bundle] * workers)
 

@@ -122,7 +122,7 @@ class Bridge:
     def ask(self, worker: int, method: str, timeout_s: float) -> Any:
         """Call a method of a relay from the trainer's thread; None if it does not answer in time."""
         remote = self._remotes.get(worker)
-        if remote is None or not remote.up:
+        if remote is None or not remote.up or not self._api.is_connected():
             return None
         try:
             return self._api.get(getattr(remote.actor, method).remote(), timeout=timeout_s)
@@ -180,6 +180,8 @@ class Bridge:
             while not self._stopped:
                 self._poll.poll(TICK_S)
                 self._own_wake.clear()
+                if not self._api.is_connected():
+                    raise self._api.disconnected()
                 while self._inbox:
                     then, *body = self._inbox.popleft()
                     then(*body)
@@ -189,9 +191,11 @@ class Bridge:
                     self._look_after()
         except BaseException as error:
             if not self._closing.is_set():
-                _log.exception("the thread that talks to Ray ended")
-                self._fail(error)
+                if connected := self._api.is_connected():
+                    _log.exception("the thread that talks to Ray ended")
+                self._fail(error if connected else self._api.disconnected())
         finally:
+            self._closing.set()
             for remote in self._remotes.values():
                 self._kill(remote)
                 remote.gone.set()
@@ -213,12 +217,9 @@ class Bridge:
             waiting = len(self._remotes) - self.started
             if waiting and (told := self._api.few_cpus(waiting, len(self._remotes))):
                 _log.warning("%s", told)
-        error = None
         wait_s = self._limits.wait_s
         if wait_s is not None and self._began_ns and now_ns - self._began_ns > wait_s * 1e9:
-            error = self._api.no_worker(wait_s)
-        if error is not None:
-            self._fail(error)
+            self._fail(self._api.no_worker(wait_s))
 
     def _watch_head(self) -> None:
         """Look for the head on a thread of its own: without it, calls of Ray on the bridge's thread do not return."""
@@ -334,8 +335,7 @@ class Bridge:
         if error is None and value.header:
             if remote.relief is not None and remote.relief.started is not None and remote.ended is None:
                 self._relieve(remote)
-            remote_is_free = not remote.leaving and remote.ended is None
-            if remote_is_free:
+            if not remote.leaving and remote.ended is None:
                 self._idle[remote.worker] = None
                 self._feed()  # first the next task, then the copy
             self._deliver(remote, value, flight, now_ns)

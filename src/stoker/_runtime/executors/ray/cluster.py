@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from stoker._runtime.executors.ray.options import Ray
@@ -15,6 +15,14 @@ MISSING = (
     "on this machine"
 )
 
+
+FORKED = (
+    "this process was forked from one that is connected to the Ray cluster. Ray's threads are not in it, so a call would wait for "
+    "ever. Iterate the loader in the process that connected, start this one with spawn, or use executor='process'"
+)
+
+_RAYS_THREAD = "worker.io"
+"""A thread of every process that is connected."""
 
 FREE_AT_ONCE = ("RAY_free_objects_batch_size", "1")
 """Ray's own knob, read by a raylet as it starts. Objects that nobody holds are otherwise freed once a second: until then as many
@@ -31,6 +39,8 @@ def connect(options: Ray) -> Any:
     except ImportError as error:
         raise ClusterError(MISSING) from error
     if ray.is_initialized():
+        if _was_forked(ray):
+            raise ClusterError(FORKED)
         return ray
     given = options.address or os.environ.get("RAY_ADDRESS")
     try:
@@ -39,6 +49,27 @@ def connect(options: Ray) -> Any:
     except Exception as error:
         raise _refused(given, error) from error
     return ray
+
+
+def connection(ray: Any) -> Any:
+    """Return what stands for this process's connection: another object after ``ray.shutdown()`` and ``ray.init()``."""
+    return getattr(_driver(ray), "core_worker", None)
+
+
+def _was_forked(ray: Any) -> bool:
+    """Whether another process connected, from which this one was forked. Ray's threads did not come along."""
+    listener = getattr(_driver(ray), "listener_thread", None)
+    if listener is None or listener.is_alive():
+        return False
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(OSError), open(f"/proc/self/task/{thread}/comm") as name:
+            if name.read().strip() == _RAYS_THREAD:
+                return False
+    return True
+
+
+def _driver(ray: Any) -> Any:
+    return getattr(getattr(getattr(ray, "_private", None), "worker", None), "global_worker", None)
 
 
 @contextmanager
