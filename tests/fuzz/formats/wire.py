@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from stoker._runtime.executors.process.executor import ProcessExecutor
+from stoker._runtime.executors.process.result_decoder import ResultDecoder
 from stoker._runtime.protocol import wire
 from stoker._runtime.scheduler import messages as m
 from stoker._runtime.scheduler.policy import Policy
@@ -37,15 +37,15 @@ def _result(kind: int, seq: int) -> bytes:
 
 
 def _receive(data: bytes, _: Path) -> None:
-    """What a parent does with what it read: the executor takes it apart, the scheduler decides."""
-    parent: Any = SimpleNamespace(
-        _handles={0: SimpleNamespace()}, _start=SimpleNamespace(epoch=-1), _arena=None
-    )
-    parent._rare = lambda header: ProcessExecutor._rare(parent, header)
+    """What a parent does with what it read: its decoder takes it apart, the scheduler decides."""
+    handles: Any = {0: SimpleNamespace()}
+    arena: Any = None
+    decoder = ResultDecoder(handles, arena)
+    decoder.begin(-1)
     scheduler = Scheduler(Policy(window=8, max_window=8), SlotTable(), 2)
     for seq in range(4):
         scheduler.handle(m.Planned(Ticket(1, seq, seq, [0, 1], 7)))
-    for arrival in ProcessExecutor._arrivals(parent, data):
+    for arrival in decoder.arrivals(data):
         if arrival.epoch in (-1, 1) and not isinstance(
             arrival.event, m.Unheld | m.Held
         ):  # the pool takes these

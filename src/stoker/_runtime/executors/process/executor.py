@@ -26,12 +26,13 @@ from stoker._runtime.executors.interrupt_delay import InterruptDelay
 from stoker._runtime.executors.interrupt_guard import InterruptGuard
 from stoker._runtime.executors.process import crash_report, forker, launcher, worker_memory
 from stoker._runtime.executors.process.channels import ResultPipe, TaskChannel, lifeline, note_sockets
+from stoker._runtime.executors.process.result_decoder import ResultDecoder
 from stoker._runtime.executors.process.spawner import Spawner
 from stoker._runtime.executors.process.worker_handle import WorkerHandle
 from stoker._runtime.protocol import log_forwarding, parent_descriptors, stacks, status_page, wire
 from stoker._runtime.protocol.worker_spec import Resume, WorkerSpec
 from stoker._runtime.scheduler import messages as m
-from stoker._runtime.scheduler.types import Receipt, SlotRef, Spans, Task
+from stoker._runtime.scheduler.types import Receipt, Spans, Task
 from stoker._runtime.transport.arena import Arena
 from stoker._runtime.worker.collate_errors import note_indices
 from stoker._runtime.worker.process import main, process_setup
@@ -45,8 +46,6 @@ _NEWS_S = 0.05
 """How long to sleep at most while the forker makes workers: another thread may have read its news."""
 
 _clock = time.monotonic_ns
-_READY = int(wire.ResultKind.READY)
-_RESULTS = (_READY, int(wire.ResultKind.FAILED))
 _WAKE = wire.pack_result(wire.VERSION, wire.ResultKind.WAKE, *(0,) * (len(wire.ResultHeader._fields) - 2))
 
 
@@ -96,6 +95,7 @@ class ProcessExecutor:
         self._poll.register(self._results.read_fd, select.EPOLLIN)
         self._poll.register(self._note_socket.fileno(), select.EPOLLIN)
         self._handles: dict[int, WorkerHandle] = {}
+        self._decoder = ResultDecoder(self._handles, arena)
         self._by_pidfd: dict[int, int] = {}
         self._all: dict[int, Any] = {}
         self._known: set[int] = set()
@@ -117,6 +117,7 @@ class ProcessExecutor:
 
     def begin(self, start: IterationStart) -> None:
         self._start = start
+        self._decoder.begin(start.epoch)
         self._resumes.clear()
         if start.revision:
             self._control[status_page.REVISION] = start.revision
@@ -255,7 +256,7 @@ class ProcessExecutor:
             self._meet_workers()
         data = self._results.read()
         if data:
-            return self._arrivals(data)
+            return self._decoder.arrivals(data)
         if self._refused:
             refused, self._refused = self._refused, []
             return refused
@@ -351,7 +352,7 @@ class ProcessExecutor:
         worker_memory.order_trim(
             self._status, self._trims, [self._channel(worker) for worker in self._handles]
         )
-        return self._arrivals(self._results.read())
+        return self._decoder.arrivals(self._results.read())
 
     def memory(self, *, sizes: bool = True) -> list[WorkerMemory]:
         handles = {worker: handle for worker, handle in list(self._handles.items()) if handle.pidfd >= 0}
@@ -466,7 +467,7 @@ class ProcessExecutor:
         dead: list[int] = []
         for fd, _ in found:
             if fd == self._results.read_fd:
-                arrivals += self._arrivals(self._results.read())
+                arrivals += self._decoder.arrivals(self._results.read())
             elif fd in self._by_pidfd:
                 dead.append(self._by_pidfd[fd])
             elif fd == self._note_socket.fileno():
@@ -475,59 +476,12 @@ class ProcessExecutor:
             arrivals += self._lost(worker)
         return arrivals
 
-    def _arrivals(self, data: bytes) -> list[Arrival]:
-        arrivals = []
-        for fields in wire.unpack_results(data):
-            kind = fields[1]
-            if kind in _RESULTS:
-                (_, _, flags, worker, epoch, seq, attempt, part, slot, slot_generation, scratch, scratch_generation,
-                 root_offset, root_bytes, nbytes, shared_bytes, *spans) = fields  # fmt: skip
-                event = (m.BatchReady if kind == _READY else m.BatchFailed)(
-                    seq, attempt, part, worker,
-                    SlotRef(slot, slot_generation),
-                    None if scratch == wire.NO_SLOT else SlotRef(scratch, scratch_generation),
-                    Receipt(root_offset, root_bytes, nbytes, 0, None, shared_bytes),
-                    Spans(*spans),
-                )  # fmt: skip
-                if flags:
-                    arrivals += _kept(flags, worker, slot, scratch)
-                arrivals.append(Arrival(epoch, event))
-            else:
-                header = wire.ResultHeader._make(fields)
-                arrivals += _kept(header.flags, header.worker, header.slot, header.scratch)
-                arrivals += self._rare(header)
-        return arrivals
-
-    def _rare(self, header: wire.ResultHeader) -> list[Arrival]:
-        """Handle rare messages: start, end of a stream, skipped work, released slots, leaving."""
-        key = (header.seq, header.attempt, header.part)
-        if header.kind == wire.ResultKind.UP:
-            if header.worker in self._handles:
-                self._handles[header.worker].started = True
-            return [Arrival(-1, m.WorkerUp(header.worker))]
-        if header.kind == wire.ResultKind.ENDED:
-            slot = SlotRef(header.slot, header.slot_generation)
-            final_state: Any = None  # in a later epoch the slot may have another user
-            if header.nbytes and header.epoch == self._start.epoch:
-                final_state = self._arena.copy_out(slot, header.nbytes).load(
-                    header.root_offset, header.root_bytes
-                )
-            return [Arrival(header.epoch, m.SourceEnded(*key, header.worker, slot, None, final_state))]
-        if header.kind == wire.ResultKind.SKIPPED:
-            return [Arrival(header.epoch, m.Withdrawn(*key))]
-        if header.kind == wire.ResultKind.UNHELD:
-            return [Arrival(-1, m.Unheld(header.slot, header.worker))]
-        if header.kind == wire.ResultKind.LEAVING and header.worker in self._handles:
-            handle = self._handles[header.worker]
-            handle.leaving = handle.left = True
-        return []
-
     def _lost(self, worker: int) -> list[Arrival]:
         """Report a dead worker: first all of its messages, then the claims of the living, then the loss."""
         handle = self._handles[worker]
         arrivals: list[Arrival] = []
         while data := self._results.read():
-            arrivals += self._arrivals(data)  # it may have reported that it started, or leaves
+            arrivals += self._decoder.arrivals(data)  # it may have reported that it started, or leaves
         del self._handles[worker]
         self._forget(handle)
         queued: set[tuple[int, int, int]] = set()
@@ -617,12 +571,6 @@ class ProcessExecutor:
                     self._results.read()
                 else:
                     self._notes.drain()
-
-
-def _kept(flags: int, worker: int, slot: int, scratch: int) -> list[Arrival]:
-    """Return events for slots that user code in the worker still refers to."""
-    held = ((wire.HELD_SLOT, slot), (wire.HELD_SCRATCH, scratch))
-    return [Arrival(-1, m.Held(index, worker)) for bit, index in held if flags & bit]
 
 
 def _place(message: bytes) -> tuple[int, int, int]:
