@@ -24,6 +24,8 @@ from tests.fuzz.guard import Guard, remove_folder_of
 
 _BLOCK = 2000
 """Inputs of one format that a child reads before the next format has its turn."""
+_SHORT_BLOCK = 100
+"""The same where the time is bounded: every format has its turn in a minute."""
 _SEEDS_FAIL = 3
 """The exit code of a child that cannot read whole inputs."""
 _MOST_FAILURES = 20
@@ -82,7 +84,7 @@ def run(
     result = FuzzResult(seed)
     for each in formats:
         _ = each.seeds  # made once, here
-    for block in _blocks(formats, counts):
+    for block in _blocks(formats, counts, _BLOCK if until_s is None else _SHORT_BLOCK):
         if until_s is not None and time.monotonic() > until_s:
             result.interrupted = True
             break
@@ -98,12 +100,12 @@ def shares(formats: Sequence[Format], count: int) -> dict[str, int]:
     return {each.name: max(1, round(count * each.weight / weights)) for each in formats}
 
 
-def _blocks(formats: Sequence[Format], counts: Mapping[str, int]) -> Iterator[_Block]:
+def _blocks(formats: Sequence[Format], counts: Mapping[str, int], inputs: int) -> Iterator[_Block]:
     """All formats in turns, so that a campaign that is cut short has read something of each."""
     done = dict.fromkeys(counts, 0)
     while any(done[name] < counts[name] for name in counts):
         for each in formats:
-            size = min(_BLOCK * each.weight, counts[each.name] - done[each.name])
+            size = min(inputs * each.weight, counts[each.name] - done[each.name])
             if size > 0:
                 yield _Block(each, done[each.name], size)
                 done[each.name] += size
