@@ -20,6 +20,7 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from types import FrameType
 from typing import Any
 
@@ -248,34 +249,46 @@ class HeldMemory:
 def _items(holder: Any) -> Iterator[Any]:
     """What a container holds, or an object's attributes. The iterator keeps no reference to what it gave."""
     if isinstance(holder, list | tuple | deque):
-        yield from holder
-    elif isinstance(holder, dict):
-        yield from holder.values()
-    elif not isinstance(holder, type):
-        values = getattr(holder, "__dict__", None)
-        if isinstance(values, dict):
-            yield from values.values()
-        for name in _slots(type(holder)):
-            with suppress(AttributeError):  # not set
-                yield getattr(holder, name)
+        return iter(holder)
+    if isinstance(holder, dict):
+        return iter(holder.values())
+    if isinstance(holder, type):
+        return iter(())
+    values = getattr(holder, "__dict__", None)
+    kind: Any = type(holder)
+    if slots := _slots(kind):
+        return _slotted(holder, values, slots)
+    return iter(values.values()) if isinstance(values, dict) else iter(())
 
 
-def _slots(kind: type) -> Iterator[str]:
+def _slotted(holder: Any, values: Any, slots: tuple[str, ...]) -> Iterator[Any]:
+    if isinstance(values, dict):
+        yield from values.values()
+    for name in slots:
+        with suppress(AttributeError):  # not set
+            yield getattr(holder, name)
+
+
+@lru_cache(128)  # a batch may have thousands of objects of one class
+def _slots(kind: type) -> tuple[str, ...]:
     """Names of the attributes that objects of a class have in slots."""
+    found = []
     for each in kind.__mro__:
         slots = each.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             if name.startswith("__") and not name.endswith("__"):
-                yield f"_{each.__name__.lstrip('_')}{name}"
+                found.append(f"_{each.__name__.lstrip('_')}{name}")
             elif name not in ("__dict__", "__weakref__"):
-                yield name
+                found.append(name)
+    return tuple(found)
 
 
 def _attributes(value: Any) -> dict[str, Any]:
     """By name: those in its dict and in slots."""
     if isinstance(value, type):
         return {}
-    slots = {name: getattr(value, name) for name in _slots(type(value)) if hasattr(value, name)}
+    kind: Any = type(value)
+    slots = {name: getattr(value, name) for name in _slots(kind) if hasattr(value, name)}
     values = getattr(value, "__dict__", None)
     return {**values, **slots} if isinstance(values, dict) else slots
 
