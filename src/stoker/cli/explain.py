@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 import sys
 from difflib import get_close_matches
 from pathlib import Path
@@ -162,6 +164,8 @@ def _explained(name: str) -> Explanation:
         return explain_log(logs.of_file(cast(BinaryIO, sys.stdin.buffer)))
     try:
         with open(name, "rb") as file:
+            if stat.S_ISCHR(os.fstat(file.fileno()).st_mode) and not file.isatty():
+                raise click.UsageError(f"{name} is a device, which has no log.")
             return explain_log(logs.of_file(file))
     except OSError as error:
         raise click.UsageError(f"cannot read {name}: {error.strerror or error}.") from error
