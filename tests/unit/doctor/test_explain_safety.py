@@ -6,7 +6,9 @@ import io
 import json
 import random
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -29,6 +31,8 @@ from stoker._tools.report.verdict.verdict import judge
 from stoker.cli.main import main
 from tests.unit.doctor.test_explain_corpus import KNOWN
 from tests.unit.records import loader, run
+
+_parser: Any = import_module("re._parser")
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "findings.schema.json"
 KILLED = "RuntimeError: DataLoader worker (pid 31) is killed by signal: Killed."
@@ -136,6 +140,33 @@ class Lines(io.RawIOBase):
             self._left -= len(piece)
         buffer[: len(piece)] = piece
         return len(piece)
+
+
+def _begins_without_a_bound(parsed) -> bool:
+    """Whether a pattern can begin with a run of any length, at every place: it then looks at a long word once for each letter."""
+    for kind, told in parsed:
+        if kind in (_parser.MAX_REPEAT, _parser.MIN_REPEAT):
+            least, most, inner = told
+            if most == _parser.MAXREPEAT or _begins_without_a_bound(inner):
+                return True
+            if least == 0:
+                continue
+        if kind is _parser.SUBPATTERN:
+            return _begins_without_a_bound(told[-1])
+        if kind is _parser.BRANCH:
+            return any(map(_begins_without_a_bound, told[1]))
+        return False  # a letter, a class, an anchor
+    return False
+
+
+def test_no_mark_begins_with_a_run_of_any_length():
+    """Of one word of 65,000 letters, such a mark took minutes: the fuzzer found it."""
+    assert _begins_without_a_bound(_parser.parse(r"\w+(?: \w+)? in"))
+    assert not _begins_without_a_bound(_parser.parse(r"\b\w+ in"))
+    patterns = [(check.code, mark.pattern) for check in catalogue() for mark in check.marks]
+    assert [each for each in patterns if _begins_without_a_bound(_parser.parse(each[1]))] == []
+    log = logs.of_file(io.BytesIO(b"Traceback (most recent call last):\n  " + b"a" * 65_536))
+    assert explain_log(log).code is None
 
 
 @pytest.mark.parametrize(

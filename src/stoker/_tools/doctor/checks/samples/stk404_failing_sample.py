@@ -100,7 +100,7 @@ CHECK = Check(
     severity="high",
     examine=examine,
     marks=(
-        Mark(r"\w+(?: \w+)? in DataLoader worker process \d+", weight=9),
+        Mark(r"\b\w{1,80}(?: \w{1,80})? in DataLoader worker process \d+", weight=9),
         Mark(  # its words were cut off
             r"\bdata\.reraise\(\)|in _process_(?:data|next_batch)\b|^(?:-{1,}> ?\d+)? *return self\._process_(?:data|"
             r"next_batch)\(",
