@@ -64,7 +64,7 @@ class Tasks(NamedTuple):
     shares: Array
 
     def take(self, places: Any) -> Tasks:
-        """Some of them."""
+        """Return the tasks at these places."""
         return Tasks(self.worker[places], self.moments[:, places], self.shares[:, places])
 
 
@@ -83,11 +83,11 @@ class Attribution:
     """The first worker that runs on another host; None if there is none."""
 
     def resize(self, workers: int) -> None:
-        """There are so many workers from now on."""
+        """Take over another number of workers."""
         self.workers = workers
 
     def copy(self) -> Attribution:
-        """For a look ahead that changes nothing here."""
+        """Return a copy, to fold rows without a change here."""
         return Attribution(self.workers, self.inline, self.usual_ns, self.tail, self.remote_from)
 
     def knows(self, rows: Array) -> bool:
@@ -97,7 +97,7 @@ class Attribution:
         )
 
     def fold(self, rows: Array) -> tuple[Sums, Array]:
-        """The sums of these rows (STEP_COLUMNS, in the order of delivery), and by row the time its task is to blame for."""
+        """Return the sums of these rows (STEP_COLUMNS, in order of delivery), and the time that each row's task is to blame for."""
         sums: Sums = defaultdict(float)
         blamed = np.zeros(len(rows))
         if not len(rows):
@@ -164,7 +164,7 @@ class Attribution:
         return busy >= SATURATED * span * max(1, self.workers)
 
     def _remember(self, tasks: Tasks, before: Array) -> None:
-        """The last tasks of every worker."""
+        """Keep the last tasks of every worker."""
         last = np.ones(len(before), dtype=bool)
         last[before[before >= 0]] = False
         place = np.flatnonzero(last)
@@ -218,7 +218,7 @@ class _Division:
     def _queued(
         self, low: Array, high: Array, which: Array, worker: Array, first: Array, attribution: Attribution
     ) -> None:
-        """Before a worker took it: what it was doing then, task by task backwards."""
+        """Charge the time before a worker took the task to what that worker did then, task by task backwards."""
         left = high - low
         if first.any():
             _add(self.sums, "start", worker, "start_up", np.where(first, left, 0.0))
@@ -242,7 +242,7 @@ class _Division:
         _add(self.sums, "queue", worker, "parent", left - late)
 
     def _charge(self, low: Array, high: Array, place: Array, later: Any) -> Array:
-        """What these tasks took of the time between ``low`` and ``high`` is theirs; by task, how much that is."""
+        """Charge these tasks with what they took of the time between ``low`` and ``high``. Return how much that is for each."""
         moments, shares = self.tasks.moments[:, place], self.tasks.shares[:, place]
         worker = self.tasks.worker[place] - PARENT  # the parent's is the first
         free = _overlap(low, np.minimum(high, later), moments[:-1], moments[1:])
@@ -278,7 +278,7 @@ def _add(sums: Sums, stage: str, worker: Array, cause: str, values: Array) -> No
 
 
 def _last_parts(rows: Array, sent: Array) -> Array:
-    """One row per step: of a split ticket, the part that was sent last."""
+    """Return one row per step. A split ticket counts by the part that was sent last."""
     if not rows[:, _AT["part"]].any():
         return np.arange(len(rows))
     ticket = rows[:, [_AT["epoch"], _AT["seq"]]]
@@ -306,7 +306,7 @@ def _at_work(tasks: Tasks, moments_ns: Array) -> Array:
 
 
 def _shares(cpu: Array, runq: Array, metered: Array) -> Array:
-    """How time at work divides; zeros where there was no reading."""
+    """Return how time at work divides; zeros where there was no reading."""
     read = metered > 0
     whole = np.where(read, np.maximum(metered, cpu + runq), 1.0)
     on, waiting = cpu / whole, runq / whole
@@ -316,7 +316,7 @@ def _shares(cpu: Array, runq: Array, metered: Array) -> Array:
 
 
 def _borrow(shares: Array, order: Array, worker: Array) -> None:
-    """A task without a reading has that of the next task of its worker with one, which covers it; or of the last one before."""
+    """Give a task without a reading the next reading of its worker, which covers it, or else the one before."""
     have = (shares.sum(axis=0) > 0)[order]
     if have.all():
         return

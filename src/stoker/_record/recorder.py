@@ -1,9 +1,9 @@
-"""One recorder per loader: it takes what iterations write down and makes of it the live record, the run page and the journal.
+"""One recorder per loader. It turns the rows that iterations write into the live record, the run page and the journal.
 
     step_buffer.write ──(every thousand rows, or a second)──► RunningTotals ──► RunPage (stoker top)
                                                                      └──► Journal (every few seconds, where asked for)
 
-Everything happens on the thread that iterates, but for ``record``, which any thread may call.
+All of it runs on the thread that iterates, except ``record``, which any thread may call.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ _numbers = iter(range(1 << 62))
 
 
 def live() -> list[Recorder]:
-    """All of this process that were not closed. Any thread."""
+    """Return the recorders of this process that are not closed. Any thread."""
     return [each for each in _live.all() if not each.closed]
 
 
 class Recorder:
-    """Keeps the record of one loader. An instrument that fails is unplugged, with its reason: the loader goes on.
+    """Keeps the record of one loader. If an instrument fails, it is unplugged with its reason, and the loader goes on.
 
-    A ``quiet`` one shows it to nobody: it is for those who look at ``since``.
+    A ``quiet`` recorder has no page: its owner reads ``since``.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Recorder:
         receipts: Callable[[], list[ReceiptSummary]] | None = None,
         cache: Callable[[], CacheUse | None] | None = None,
     ) -> None:
-        """Ask these from now on. One that is not given stays as it is."""
+        """Replace the sources of facts. One that is not given stays."""
         self.window = window or self.window
         self.counts = counts or self.counts
         self.sizes = sizes or self.sizes
@@ -164,7 +164,7 @@ class Recorder:
         """Time of the last reading of workers, which is part of the wait that ends with them."""
 
     def _open_journal(self) -> None:
-        """A file of its own for every loader and process, where a folder is given."""
+        """Open the journal. If a folder is given, each loader and process has a file of its own in it."""
         sink = self._sink
         if sink is not None:
             named = sink.suffix in (".json", ".jsonl")
@@ -172,13 +172,13 @@ class Recorder:
 
     @property
     def receipt_path(self) -> Path | None:
-        """The file beside the journal that receipts are written to; None without a journal."""
+        """Return the file beside the journal for receipts; None without a journal."""
         return None if self._journal is None else self._journal.path.with_suffix(".receipt")
 
     # Written down while it goes
 
     def opened(self, began_ns: int, ended_ns: int) -> None:
-        """One call of ``iter()``. On the thread that iterates."""
+        """Count one call of ``iter()``. On the thread that iterates."""
         self._guarded(partial(self._opened, began_ns, ended_ns))
 
     def _opened(self, began_ns: int, ended_ns: int) -> None:
@@ -204,7 +204,7 @@ class Recorder:
         self._reset()
 
     def stopped(self, began_ns: int, ended_ns: int, given_ns: int = 0, *, ended: bool = True) -> None:
-        """A wait that no batch came of, after that of ``given_ns``: an end, or an error (not ``ended``). Where one iterates."""
+        """Count a wait that brought no batch: the end of an epoch, or an error (not ``ended``). On the thread that iterates."""
         stage, cause = ("start", "start_up") if ended else ("fetch", "unknown")
         with self._lock:
             weighed_ns, self._apart_ns = ended_ns - min(self._apart_ns, ended_ns - began_ns), 0
@@ -222,7 +222,7 @@ class Recorder:
                 self._apart_ns += self._worker_usage.look(self._running_totals, last=True)
 
     def step_buffer(self, attribution: Attribution | None = None) -> StepBuffer:
-        """For one iteration. ``attribution`` knows its pool's workers; a new one for new workers."""
+        """Return a buffer for one iteration. ``attribution`` knows its pool's workers; new workers need a new one."""
         if attribution is None:
             inline = not executor_kind(self.executor).workers
             attribution = Attribution(workers=_workers(self.options), inline=inline)
@@ -249,9 +249,9 @@ class Recorder:
         return step_buffer
 
     def end(self, step_buffer: StepBuffer, *, lasting: bool = False) -> None:
-        """Its iteration is over; the next one may get it. On the thread that iterated. ``lasting``: the workers stay.
+        """Take back the buffer of an iteration that is over. On the thread that iterated. ``lasting``: the workers stay.
 
-        Nothing is folded here: the next epoch should begin at once.
+        It folds nothing, because the next epoch should begin at once.
         """
         if step_buffer.closed:
             return
@@ -268,15 +268,15 @@ class Recorder:
             self._guarded(self._write_down)
 
     def fold(self, step_buffer: StepBuffer) -> None:
-        """It is full."""
+        """Add the rows of a buffer that is full."""
         self._guarded(partial(self._fold, step_buffer, final=False), step_buffer)
 
     def rest(self, step_buffer: StepBuffer) -> None:
-        """Its next steps get no rows: none of those before waits for them."""
+        """Let the next steps go without rows. Add the rows before them."""
         self._guarded(partial(self._fold, step_buffer, final=True, skims=True), step_buffer)
 
     def rested(self, step_buffer: StepBuffer) -> None:
-        """Its steps get rows again: add those that got none."""
+        """Give steps rows again. Add the steps that got none."""
         self._guarded(partial(self._count_quick, step_buffer), step_buffer)
 
     def _count_quick(self, step_buffer: StepBuffer) -> None:
@@ -286,11 +286,11 @@ class Recorder:
                 step_buffer.last = self._running_totals.count_quick(quick, step_buffer.last)
 
     def tick(self, step_buffer: StepBuffer, now_ns: int) -> None:
-        """It is time to tell others how things are."""
+        """Update the run page and the journal, as they are due."""
         self._guarded(partial(self._tick, step_buffer, now_ns), step_buffer)
 
     def slow(self, slow: SlowestSample) -> None:
-        """A sample slower than ``slow_floor_ns``."""
+        """Note a sample slower than ``slow_floor_ns``."""
         self._guarded(partial(self._slow, slow))
 
     def _slow(self, slow: SlowestSample) -> None:
@@ -299,16 +299,16 @@ class Recorder:
 
     @property
     def page(self) -> page.RunPage | None:
-        """What others see; None: there is none."""
+        """Return the run page that other processes see; None: there is none."""
         return self.shown.page
 
     @property
     def page_inode(self) -> int:
-        """What others know its run page by; 0: there is none."""
+        """Return the inode by which others find the run page; 0: there is none."""
         return 0 if self.page is None else self.page.inode
 
     def event(self, kind: str, reason: str) -> None:
-        """Something happened. Any thread."""
+        """Note an event. Any thread."""
         with self._lock:
             if len(self._events) == _EVENTS:
                 self._dropped += 1
@@ -318,7 +318,7 @@ class Recorder:
             self._guarded(partial(self.shown.event, self._events[-1], self.run, counts, now_ns))
 
     def _note_window(self, before: int | None, now: int | None) -> None:
-        """A window that is deeper than ever is an action of ours: it has a reason, and is told once."""
+        """Note once, with the reason, that we made the window deeper than ever."""
         if before is not None and now is not None and now > max(before, self._deepest):
             self._deepest = now
             reason = f"the window deepened from {before} to {now} batches: the consumer waited while a worker had nothing to do"
@@ -327,7 +327,7 @@ class Recorder:
                 _log.info("%s: %s", self.name, reason)
 
     def resized(self, option: Option, window: int) -> None:
-        """There are other workers, or another window: that is told already. On the thread that iterates."""
+        """Take over another number of workers, or another window, whose event is noted already. On the thread that iterates."""
         with self._lock:
             self.options["num_workers"] = option
             self._deepest = max(self._deepest, window)
@@ -341,7 +341,7 @@ class Recorder:
     # Told to others
 
     def record(self, *, steps: bool = True, weigh: bool = True) -> RunRecord:
-        """The record so far. Any thread. Reading the memory of workers takes some milliseconds each, and delays only the caller."""
+        """Return the record so far. Any thread. It reads each worker's memory, which takes some milliseconds per worker."""
         found: list[RunRecord] = []
         self._guarded(lambda: found.append(self._record(steps=steps, weigh=weigh)))
         if found:
@@ -365,9 +365,9 @@ class Recorder:
             return RunRecord(self.run, machine.known(), [loader])
 
     def since(self, at_ns: int) -> Array | None:
-        """Rows of batches that were asked for from then on, in the order of delivery, as far as they are kept.
+        """Return the rows that are kept of batches asked for after ``at_ns``, in the order of delivery.
 
-        None while several iterators write, or when nothing is written any more.
+        None while several iterators write, and after the last one.
         """
         with self._lock:
             if (
@@ -381,7 +381,7 @@ class Recorder:
         return rows[rows[:, 0] >= at_ns]
 
     def _ahead(self) -> RunningTotals:
-        """The sums as they will be when the rows are added that are held back."""
+        """Return the sums with the rows that are held back."""
         running_totals = self._running_totals.copy()
         for step_buffer in self._step_buffers:
             last = step_buffer.last
@@ -392,13 +392,13 @@ class Recorder:
         return running_totals
 
     def release(self) -> None:
-        """The loader is gone. If an iterator is still in use, the recorder ends with it."""
+        """End the recorder, because its loader is gone. If an iterator is still in use, end with that."""
         self._released = True
         if all(step_buffer.closed for step_buffer in self._step_buffers):
             self.close()
 
     def close(self) -> None:
-        """No iterator is left, or the process ends. Idempotent; nothing in a forked child."""
+        """Write the end, because no iterator is left or the process ends. Idempotent; does nothing in a forked child."""
         if self.closed:
             return
         self.closed = True
@@ -431,7 +431,7 @@ class Recorder:
             self._unplug(f"{type(error).__name__}: {error}")
 
     def _unplug(self, why: str) -> None:
-        """The first failure is told: in the record, and in the log."""
+        """Unplug the instrument. The record and the log tell of the first failure."""
         if self.unplugged is None:
             self.unplugged = why
             reason = f"a part of this record is missing from here on: {why}"
@@ -455,7 +455,7 @@ class Recorder:
             self._running_totals.split_open_stage(pin_ns, record_ns, copy_ns)
 
     def _skims(self, step_buffer: StepBuffer, rows: Array) -> bool:
-        """Whether these rows need not be looked at closely: there are very many, of workers that are known, and some just were."""
+        """Whether these rows may be skimmed: there are very many, their workers are known, and others were just read closely."""
         return (
             len(rows) >= _MANY_ROWS
             and time.monotonic_ns() < self._folded_ns + _FOLD_NS
@@ -482,7 +482,7 @@ class Recorder:
                 self._guarded(partial(self._append, self._journal))
 
     def _show(self, step_buffer: StepBuffer | None, now_ns: int) -> None:
-        """Rows that are held back count too, for those who look now."""
+        """Show the sums on the run page, with the rows that are held back."""
         loader, last = self._loader(self._running_totals), dict[str, int]()
         if step_buffer is not None and step_buffer.rows:
             pending = step_buffer.pending()
@@ -496,7 +496,7 @@ class Recorder:
                 self._append(self._journal)
 
     def _append(self, journal: Journal) -> None:
-        """One more line, or the whole anew when there are too many."""
+        """Append a line, or write the whole journal anew if it has too many."""
         loader = self._loader(self._ahead())  # what is held back counts: the next line may never come
         loader.memory = self._worker_usage.memory.columns(self._running_totals.began_ns)
         rows = self._running_totals.rows()
@@ -516,7 +516,7 @@ class Recorder:
         self._appended_ns = time.monotonic_ns()
 
     def _loader(self, running_totals: RunningTotals) -> LoaderRecord:
-        """All but the steps."""
+        """Return the record of the loader without its steps."""
         totals = running_totals.totals
         if self.window is not None:
             before, totals.window = totals.window, self.window() or totals.window

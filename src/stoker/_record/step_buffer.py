@@ -51,7 +51,7 @@ _LONGEST_REST_NS = 250_000_000
 
 
 def rest_ns(span_ns: int, rows: int) -> int:
-    """How long no rows are needed after a stretch of so many rows that took ``span_ns``; 0: go on."""
+    """Return for how long steps may go without rows, after ``rows`` of them took ``span_ns``; 0: not at all."""
     if span_ns >= rows * QUICK_NS:
         return 0
     return min(_REST * span_ns, _LONGEST_REST_NS)
@@ -59,7 +59,7 @@ def rest_ns(span_ns: int, rows: int) -> int:
 
 @dataclass(slots=True)
 class QuickSteps:
-    """What is kept of such steps. Written on the thread that iterates, read by its recorder."""
+    """Sums of steps that got no row. The thread that iterates writes them, its recorder reads them."""
 
     waits_ns: list[int] = field(default_factory=list)
     """From each call of ``next()`` to its return."""
@@ -116,12 +116,12 @@ class StepBuffer:
 
     @property
     def rows(self) -> int:
-        """How many are not folded yet."""
+        """Return how many rows are not folded yet."""
         return self.end // _ROW_BYTES
 
     @property
     def given_ns(self) -> int:
-        """When the batch written last was given; 0: none was."""
+        """Return when the batch written last was handed over; 0: none was."""
         if self.quick is not None and self.quick.given_ns:
             return self.quick.given_ns
         if not self.end:
@@ -136,9 +136,9 @@ class StepBuffer:
             self.recorded(row.given_ns, time.monotonic_ns())
 
     def wrote(self, given_ns: int) -> bool:
-        """A row was packed at ``end``: what is to be done now. For those who cannot afford the call of ``write``.
+        """Do what is due after a row was packed at ``end``. Callers that cannot afford the call of ``write`` pack it themselves.
 
-        Whether that took time, for which the consumer waited too: after the ticket's last row, say when it is over (``recorded``).
+        Return whether this took time that the consumer waited for. Then call ``recorded`` after the ticket's last row.
         """
         end = self.end + _ROW_BYTES
         if end == len(self.buffer):
@@ -156,26 +156,26 @@ class StepBuffer:
 
     @staticmethod
     def end_of(rows: int) -> int:
-        """What ``end`` is with so many rows."""
+        """Return the value of ``end`` for so many rows."""
         return rows * _ROW_BYTES
 
     def span_ns(self) -> int:
-        """From the first of these rows to the last."""
+        """Return the time from the first of these rows to the last."""
         (asked_ns,) = _GIVEN.unpack_from(self.buffer, _ASKED_AT)
         return self.given_ns - int(asked_ns)
 
     def rest(self) -> None:
-        """From now on steps are only counted, in ``quick``, until ``rested``. Their rows are folded."""
+        """Fold the rows, and count steps in ``quick`` only, until ``rested``."""
         self._owner.rest(self)
         self.quick = QuickSteps()
 
     def rested(self) -> None:
-        """Steps get rows again. Idempotent."""
+        """Give steps rows again. Idempotent."""
         if self.quick is not None:
             self._owner.rested(self)
 
     def gave(self, given_ns: int) -> None:
-        """The batch written last, in one row or several, was given only then."""
+        """Correct when the batch written last, in one row or several, was handed over."""
         end = self.end
         ticket = self.buffer[end - _ROW_BYTES + _TICKET.start : end - _ROW_BYTES + _TICKET.stop]
         while (
@@ -185,31 +185,31 @@ class StepBuffer:
             _GIVEN.pack_into(self.buffer, end + _GIVEN_AT, given_ns)
 
     def recorded(self, began_ns: int, ended_ns: int) -> None:
-        """The batch written last had to wait for the recorder before it was given."""
+        """Note that the batch written last waited for the recorder before it was handed over."""
         if self.end:  # some rows always stay, unless the recorder was unplugged
             self.record_ns += ended_ns - began_ns
             self.gave(ended_ns)
 
     def pinned(self, began_ns: int, ended_ns: int) -> None:
-        """The batch written last was copied into pinned memory before it was given."""
+        """Note that the batch written last was copied into pinned memory before it was handed over."""
         if self.end:  # some rows always stay
             self.pin_ns += ended_ns - began_ns
             self.gave(ended_ns)
 
     def copied(self, began_ns: int, ended_ns: int) -> None:
-        """After the batch written last, copies of later ones to the device were begun. Then it was given."""
+        """Note that copies of later batches to the device were begun before the batch written last was handed over."""
         if self.end:
             self.copy_ns += ended_ns - began_ns
             self.gave(ended_ns)
 
     def pending(self) -> Array:
-        """A copy of the rows that are not folded yet."""
+        """Return a copy of the rows that are not folded yet."""
         taken = bytes(memoryview(self.buffer)[: self.end])
         rows: Array = np.frombuffer(taken, np.int64).reshape(-1, len(STEP_COLUMNS))
         return rows
 
     def take(self, *, final: bool) -> Array:
-        """Those rows, which are gone from here; the last ones stay unless there will be no more."""
+        """Remove and return those rows. The last ones stay, unless no more will come."""
         rows = self.pending()
         kept = 0 if final else min(len(rows), HELD_BACK)
         taken = rows[: len(rows) - kept]

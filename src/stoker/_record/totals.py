@@ -39,7 +39,7 @@ _MOMENTS = [place for name, place in _AT.items() if name.endswith("_ns") and nam
 
 @dataclass(slots=True)
 class RunningTotals:
-    """One per loader. Whoever changes it keeps others from reading meanwhile."""
+    """The sums of one loader. Its owner holds a lock while it changes them."""
 
     began_ns: int
     totals: Totals = field(default_factory=Totals)
@@ -91,7 +91,7 @@ class RunningTotals:
         )
 
     def opened(self, began_ns: int, ended_ns: int) -> None:
-        """One call of ``iter()``: the consumer waited for it."""
+        """Count one call of ``iter()`` as a wait."""
         totals = self.totals
         self._break(began_ns)
         totals.epochs += 1
@@ -101,7 +101,7 @@ class RunningTotals:
         self.sums["start", -1, "start_up"] += ended_ns - began_ns
 
     def stopped(self, began_ns: int, ended_ns: int, stage: str, cause: str, given_ns: int = 0) -> None:
-        """The consumer waited, and no batch came: the end of an epoch, or an exception. ``given_ns``: the one before it came."""
+        """Count a wait that brought no batch: the end of an epoch, or an error. ``given_ns``: when the last batch came."""
         totals = self.totals
         if given_ns:
             self._left(given_ns, began_ns)
@@ -128,9 +128,9 @@ class RunningTotals:
             del self.breaks[:_BREAKS]
 
     def skim(self, rows: Array, last: tuple[int, int], apart_ns: int) -> tuple[int, int]:
-        """As ``add``, for rows of a very fast loader: their wait is counted, and divided like that of the rows folded last.
+        """Count rows of a very fast loader. Their wait is divided like that of the rows folded last.
 
-        ``apart_ns`` of it are told apart from the rest already.
+        The stages of ``apart_ns`` of it are known already.
         """
         steps, wait_ns, step_ns = self._count(rows, last)
         sums = {key: share * max(0, wait_ns - apart_ns) for key, share in self.usual.items()}
@@ -142,7 +142,7 @@ class RunningTotals:
         return self._close(rows, steps, wait_ns, step_ns, sums, last)
 
     def count_quick(self, quick: QuickSteps, last: tuple[int, int]) -> tuple[int, int]:
-        """As ``add``, for steps that got no row: their waits are known, and the rest is as with the rows folded last."""
+        """Count steps that got no row. Their waits are known; all else is taken from the rows folded last."""
         waits_ns = np.array(quick.waits_ns, np.int64)
         count = len(waits_ns)
         if not count:
@@ -253,7 +253,7 @@ class RunningTotals:
         return steps, wait_ns, step_ns
 
     def worker(self, number: int) -> WorkerRecord:
-        """One worker's sums."""
+        """Return one worker's sums."""
         found = self.workers.get(number)
         if found is None:
             found = self.workers[number] = WorkerRecord(number)
@@ -287,7 +287,7 @@ class RunningTotals:
         one.off_ns += off_ns
 
     def _busy(self, rows: Array) -> Array:
-        """By row, how long its worker was at work on it and on none before. torch's hand one over while they make the next."""
+        """Return by row how long its worker worked on it alone: torch's workers hand one batch over while they make the next."""
         worker, received, sent = (rows[:, _AT[name]] for name in ("worker", "received_ns", "sent_ns"))
         # All workers at once, because there may be hundreds of them: each one's times are lifted above those of the one before.
         order = np.lexsort((received, worker))
@@ -309,7 +309,7 @@ class RunningTotals:
         return busy
 
     def _by_concurrency(self, rows: Array) -> None:
-        """CPU time per row by how many tasks were in the making, where a task has a reading of its own."""
+        """Sum CPU time per row by the number of tasks in progress, for tasks with a reading of their own."""
         received, sent = rows[:, _AT["received_ns"]], rows[:, _AT["sent_ns"]]
         metered = rows[:, _AT["metered_ns"]]
         own = (metered > 0) & (metered <= (sent - received) * 11 // 10)
@@ -338,7 +338,7 @@ class RunningTotals:
                 slow.blamed_ns += int(blamed[place] * min(1.0, slow.ns / max(took, 1)))
 
     def note_slow(self, slow: SlowestSample) -> int:
-        """A slow sample, if it is one of the slowest; how slow the next one has to be to count."""
+        """Keep a sample if it is one of the slowest. Return how slow the next one has to be."""
         for known in self.slowest:
             if slow.index is not None and known.index == slow.index:
                 if slow.ns > known.ns:
@@ -385,11 +385,11 @@ class RunningTotals:
             self.dropped += len(gone)
 
     def rows(self) -> Array:
-        """All that are kept."""
+        """Return the slow samples that are kept."""
         return np.concatenate([self.first_rows, *self.last_rows])
 
     def blame(self) -> list[Blame]:
-        """The sums as a list, largest first. Rounded so that nothing is lost: they add up to the wait."""
+        """Return the sums, largest first, rounded so that they add up to the wait."""
         found = [
             Blame(stage, worker, cause, round(ns))
             for (stage, worker, cause), ns in self.sums.items()
@@ -404,7 +404,7 @@ class RunningTotals:
 
 
 def table(rows: Array, began_ns: int) -> dict[str, list[int]]:
-    """Rows as the record's columns: moments count from ``began_ns``."""
+    """Return rows as the record's columns, whose times count from ``began_ns``."""
     shifted = rows.copy()
     for place in _MOMENTS:
         column = shifted[:, place]

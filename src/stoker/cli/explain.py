@@ -231,7 +231,7 @@ def _list(*, as_json: bool) -> None:
 
 
 def _say(text: str | None, bold: int = 0) -> None:
-    """A text, of which so many letters are bold; None is nothing to say."""
+    """Print a text, its first ``bold`` letters in bold; nothing for None."""
     if text is None:
         return
     from stoker._tools.render.terminal import encodable

@@ -1,7 +1,7 @@
 """Reclassifies the causes of waits, using evidence from the whole run. Pure.
 
-Blame goes by what a thread did: on the CPU, waiting for one, or neither. That threads which are off it wait for the GIL, and not
-for a disk, only facts of the whole run tell. Every function takes sums and gives sums: time is moved, and never lost.
+A row says what a thread did: it was on the CPU, waited for one, or neither. Only facts of the whole run tell whether a thread off
+the CPU waited for the GIL or for a disk. Each function takes sums and returns sums: it moves time, and loses none.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def helpers(sums: Sums, loader: LoaderRecord, evidence: list[Measurement]) -> Su
 
 
 def own_threads(sums: Sums, loader: LoaderRecord, evidence: list[Measurement]) -> Sums:
-    """A worker that computes with several threads is off the CPU while it waits for the last of them: that is no I/O."""
+    """A worker that computes with several threads is off the CPU while it waits for the last of them. That is not I/O."""
     busy_ns = sum(each.busy_ns for each in loader.workers)
     if not busy_ns or not loader.kind.processes:
         return sums
@@ -135,7 +135,7 @@ def own_threads(sums: Sums, loader: LoaderRecord, evidence: list[Measurement]) -
 
 
 def slow_samples(sums: Sums, loader: LoaderRecord, evidence: list[Measurement]) -> Sums:
-    """A wait for one of the few samples that take many times the usual is theirs, whether or not a later batch was ready."""
+    """Blame slow samples for the waits for them, whether or not a later batch was ready."""
     rows, busy_ns = (sum(getattr(each, name) for each in loader.workers) for name in ("rows", "busy_ns"))
     if len(loader.workers) < 2 or not rows:
         return sums
@@ -222,7 +222,7 @@ def _low_and_high(
 
 
 def starved_parent(sums: Sums, loader: LoaderRecord, evidence: list[Measurement]) -> Sums:
-    """The training process wants a CPU as well: of its time, what its thread spent in the run queue is not its own doing."""
+    """Move the time that the training process spent in the run queue from "parent" to "starved": it waited for a CPU."""
     load = loader.load
     if load.loop_cpu_ns is None or load.loop_runq_ns is None or not total(sums, "parent"):
         return sums
@@ -235,7 +235,7 @@ def starved_parent(sums: Sums, loader: LoaderRecord, evidence: list[Measurement]
 
 
 def _late_share(histogram: list[int]) -> float:
-    """Of a histogram like that, the share beyond LATE_WAKE_US."""
+    """Return the share of the histogram beyond LATE_WAKE_US."""
     return sum(histogram[12:]) / max(1, sum(histogram))
 
 

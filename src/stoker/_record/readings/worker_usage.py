@@ -53,7 +53,7 @@ class Size(NamedTuple):
 
 
 class WorkerUsage:
-    """The workers' use as a recorder remembers it. Used under its lock; any thread may call ``by_pid``."""
+    """Remembers the memory and CPU use of workers for a recorder, under its lock. Any thread may call ``by_pid``."""
 
     def __init__(self) -> None:
         self.pids: dict[int, int] = {}
@@ -70,7 +70,7 @@ class WorkerUsage:
         """Whose turn it is to be weighed."""
 
     def tally(self, sizes: Iterable[Size], running_totals: RunningTotals) -> None:
-        """Threads of the workers that are there now, and their CPU time."""
+        """Take over which workers are there now, with their threads and CPU time."""
         self._present.clear()
         for size in sizes:
             self._present[size.worker] = size.pid, size.baseline_bytes
@@ -85,9 +85,9 @@ class WorkerUsage:
                 one.process_cpu_ns = ended_ns + size.cpu_ns
 
     def look(self, running_totals: RunningTotals, *, last: bool = False) -> int:
-        """Weigh the training process and its workers, if it is time to: as many as a look has time for, the others next time.
+        """Read the memory of the training process and its workers, if it is due. Those that time does not allow come next time.
 
-        ``last``: they are about to go, and it begins with the first of them. Returns for how many nanoseconds.
+        ``last``: the workers are about to end, so begin with the first. Returns how many nanoseconds it took.
         """
         began_ns, cpu_ns = _clock(), _cpu_clock()
         if began_ns < (self._last_due_ns if last else self._due_ns):
@@ -140,14 +140,17 @@ class WorkerUsage:
         self.memory.add(readings)
 
     def by_pid(self) -> Iterable[Size]:
-        """What they occupy, weighed one after another."""
+        """Return what each process occupies, read one after another."""
         for worker, pid in list(self.pids.items()):
             size = self._weigh(worker, pid, None)
             if size is not None:
                 yield size
 
     def _weigh(self, worker: int, pid: int, baseline: int | None) -> Size | None:
-        """None: it is gone, it is too large, or the kernel does not tell. Growth without a baseline is since the first look."""
+        """Return None if the process is gone or too large, or the kernel does not tell.
+
+        Growth counts from ``baseline``; where that is not known, from the first reading.
+        """
         if worker == PARENT and (resident_bytes() or 0) > _LARGE_BYTES:
             return None
         found = footprint(pid)
@@ -160,5 +163,5 @@ class WorkerUsage:
 
 
 def used_ns(worker: WorkerRecord) -> int:
-    """What a worker used of the CPU while it was at work; 0 for the parent, whose time is counted with it."""
+    """Return the CPU time that a worker used at work; 0 for the parent, whose time counts with it."""
     return max(worker.cpu_ns, worker.process_cpu_ns or 0) if worker.worker >= 0 else 0
