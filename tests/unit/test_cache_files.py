@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas
 import pytest
+import torch
 from torch.utils.data import Dataset, Subset
 
 import stoker
 from stoker._runtime.cache import files
+from stoker._runtime.cache.counters import counters
 
 
 class Texts(Dataset[Any]):
@@ -138,3 +143,45 @@ def test_what_reads_too_many_files_is_not_kept(tmp_path: Path, monkeypatch: pyte
             path.touch()
             path.read_text()
         assert (files.end() is not None) is kept
+
+
+class Unseen(Dataset[Any]):
+    """Its files are opened by C++, of which Python does not tell."""
+
+    def __init__(self, folder: Any, names: Any, first: Callable[[Any, int], str]) -> None:
+        self.folder, self.names, self.first = folder, names, first
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> str:
+        path = os.path.join(self.folder, self.first(self.names, index))
+        return chr(int(torch.from_file(path, size=1, dtype=torch.uint8)))
+
+
+NAMES: dict[str, tuple[Any, Callable[[Any, int], str]]] = {
+    "a list": (["a", "b"], lambda names, index: names[index]),
+    "tuples": ([("a", 0), ("b", 1)], lambda names, index: names[index][0]),
+    "an array": (np.array(["a", "b"]), lambda names, index: names[index]),
+    "a table": (
+        pandas.DataFrame({"label": [3, 4], "file": ["a", "b"]}),
+        lambda names, index: names.iloc[index, 1],
+    ),
+    "a series": (pandas.Series(["a", "b"], index=[7, 8]), lambda names, index: names.iloc[index]),
+}
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+@pytest.mark.parametrize("names", NAMES)
+def test_names_relative_to_a_folder_of_the_dataset_are_files_of_the_samples(
+    tmp_path: Path, names: str, kind: Callable[[Path], Any]
+) -> None:
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    cached = stoker.cache(Unseen(kind(tmp_path), *NAMES[names]), "1MiB")
+    assert [cached[index] for index in (0, 1, 0, 1)] == ["a", "b", "a", "b"]
+    assert cached.cache_info()["entries"] == 2
+    (tmp_path / "b").write_text("other")
+    before = counters().totals()
+    assert [cached[index] for index in (0, 1, 0, 1)] == ["a", "o", "a", "o"]
+    assert counters().totals().misses - before.misses == 1

@@ -3,7 +3,7 @@
 A file counts as it was before it was opened. If it is another one when the sample is made, the sample is not kept.
 
 Python tells of every file that it opens (an audit hook, installed with the first sample that is kept). Files that C libraries open
-are not told of: for these, paths in a list of the dataset with one entry for each index are used, such as ImageFolder's
+are not told of: for these, paths in a list or table of the dataset with one entry for each index are used, such as ImageFolder's
 ``samples``.
 """
 
@@ -13,7 +13,8 @@ import marshal
 import os
 import sys
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from stoker._runtime.cache.digest import attributes
 from stoker._runtime.cache.sources import is_library
 
 _MOST_FILES = 4096
+_MOST_COLUMNS = 8
 _NOT_DATA = ("/proc/", "/sys/", "/dev/")
 _CODE = (".py", ".pyc", ".pyi", ".so", ".pth")
 
@@ -114,24 +116,47 @@ def _note(event: str, args: tuple[Any, ...]) -> None:
 
 
 class PathLists:
-    """The attributes of a dataset that name a file for each index: lists of paths, or of tuples that begin with one."""
+    """The attributes of a dataset that name a file for each index: lists of paths, or of tuples that begin with one.
+
+    Columns of a pandas table count as lists. A path may be relative to a folder that is an attribute, too.
+    """
 
     def __init__(self, dataset: Any, length: int) -> None:
-        self._lists: list[Any] = []
-        for _, value in attributes(dataset):
-            if isinstance(value, list | tuple | np.ndarray) and len(value) == length and length:
-                first = _path(value[0])
-                if first is not None and os.path.isfile(first):
-                    self._lists.append(value)
+        held = [value for _, value in attributes(dataset)]
+        named = [_path(value) for value in held if isinstance(value, str | os.PathLike)]
+        folders = ["", *(path for path in named if path and os.path.isdir(path))]
+        self._lists: list[tuple[str, Any]] = []
+        for column in (column for value in held for column in _columns(value, length)):
+            first = _path(column[0])
+            if first is not None:
+                there = (each for each in folders if os.path.isfile(os.path.join(each, first)))
+                self._lists += [(each, column) for each in islice(there, 1)]
 
     def of(self, index: int) -> list[str]:
         """Return the paths for an index."""
-        found = [_path(each[index]) for each in self._lists if index < len(each)]
-        return [os.path.abspath(path) for path in found if path is not None]
+        found = [(folder, _path(each[index])) for folder, each in self._lists if index < len(each)]
+        return [os.path.abspath(os.path.join(folder, path)) for folder, path in found if path is not None]
+
+
+def _columns(value: Any, length: int) -> Iterator[Any]:
+    """The lists in a value that have an entry for each index."""
+    if isinstance(value, list | tuple | np.ndarray):
+        if len(value) == length and length:
+            yield value
+    elif (
+        type(value).__module__.partition(".")[0] == "pandas"
+        and hasattr(value, "iloc")
+        and len(value) == length
+        and length
+    ):
+        table = value.to_frame() if value.ndim == 1 else value
+        for number in range(min(_MOST_COLUMNS, table.shape[1])):
+            if _path(table.iat[0, number]) is not None:
+                yield table.iloc[:, number].tolist()
 
 
 def _path(item: Any) -> str | None:
-    if isinstance(item, tuple | list) and item:
+    if isinstance(item, tuple | list) and len(item):
         item = item[0]
     if isinstance(item, os.PathLike):
         item = os.fspath(item)
