@@ -297,7 +297,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         )  # fmt: skip
 
     def _autoscale_controller(self) -> AutoscaleController | None:
-        """Who chooses the number of workers; None where the user did."""
+        """Return what chooses the number of workers; None where the user did."""
         if (
             not isinstance(self.num_workers, arguments.Auto)
             or not arguments.executor_kind(self.executor).workers
@@ -379,7 +379,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         return None if use is None else asdict(use)
 
     def _device_stats(self, kept: list[Pool]) -> dict[str, Any] | None:
-        """Of the device that was used last; None if none was."""
+        """Return the facts of the device that was used last; None if none was."""
         if not self._device_links:
             return None
         arenas = [pool.arena for pool in (*self._pools(), *kept)]

@@ -43,7 +43,7 @@ class Mount(NamedTuple):
 
 
 def thread_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Those of the environment's variables that settle how many threads libraries start."""
+    """Return the environment's variables that settle how many threads libraries start."""
     found = {name: environ[name] for name in _VARIABLES if name in environ}
     return found | {name: value for name, value in environ.items() if name.startswith(_PREFIX)}
 
@@ -90,7 +90,7 @@ def gil() -> bool:
 
 
 def versions() -> dict[str, str]:
-    """Of Python, of the system, and of packages as they are installed: importing them would take seconds."""
+    """Return the versions of Python, of the system, and of packages as they are installed: importing them would take seconds."""
     from importlib.metadata import version
 
     found = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def text(file: Path) -> str:
-    """All of a file, "" where it cannot be read."""
+    """Return all of a file, "" where it cannot be read."""
     try:
         return file.read_text(errors="replace")
     except (OSError, ValueError):

@@ -69,7 +69,7 @@ class Pids(NamedTuple):
 
 
 def pids(sys: Path, proc: Path) -> Pids | None:
-    """Of the cgroup that has the least left; None where no cgroup has a limit."""
+    """Return the limit of the cgroup that has the fewest processes left; None where no cgroup has a limit."""
     tightest: Pids | None = None
     for folder, _ in cgroups.folders("pids", sys=sys, proc=proc):
         limit, now = number(folder / "pids.max"), number(folder / "pids.current")

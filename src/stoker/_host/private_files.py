@@ -30,7 +30,7 @@ class FileIdentity(NamedTuple):
 
 
 def identity(fd: int) -> FileIdentity:
-    """Of an open file."""
+    """Return the identity of an open file."""
     facts = os.fstat(fd)
     return FileIdentity(facts.st_dev, facts.st_ino)
 

@@ -30,7 +30,10 @@ class Footprint(NamedTuple):
 
 
 def footprint(pid: int | None = None) -> Footprint | None:
-    """Of a process, or of this one. None where the kernel does not tell: it is gone, another user's, or there is no smaps."""
+    """Return the memory of a process, or of this one.
+
+    None if the process is gone or another user's, or the kernel has no smaps.
+    """
     try:
         with open(f"/proc/{pid or 'self'}/smaps", "rb") as smaps:
             text = smaps.read()

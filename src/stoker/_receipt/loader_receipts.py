@@ -36,7 +36,7 @@ class StateReceipt:
     ranks: str = "0/1"
 
     def text(self) -> str:
-        """As it stands in a state."""
+        """Return it as it stands in a state."""
         was = self.before
         counts = f"{_TEXT_VERSION} {self.ranks} {self.epoch} {was.batches} {was.samples}"
         return f"{counts} {digits(was.digest)} {digits(was.samples_digest)} {digits(self.previous)}"
@@ -105,11 +105,11 @@ class LoaderReceipts:
         return StateReceipt(self._epoch, NOTHING, 0).text()
 
     def receipt(self) -> DataReceipt | None:
-        """Of the iteration that began last; None before the first."""
+        """Return the receipt of the iteration that began last; None before the first."""
         return None if self._current is None else self._current.receipt()
 
     def summaries(self) -> list[ReceiptSummary]:
-        """Of the last epochs, for the record. The one under way may be some thousand samples behind. Any thread."""
+        """Return the sums of the last epochs, for the record. The one under way may be some thousand samples behind. Any thread."""
         current = self._current
         writers = [*self._past, *([] if current is None else [current])]
         return [summary(each.totals) for each in writers]

@@ -111,7 +111,7 @@ def _mapping(data: Any) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    """Of a number with thousands of digits Python makes no text."""
+    """Return a text, also of a number with thousands of digits, of which Python makes none."""
     if isinstance(value, int) and abs(value) > MASK:
         return "out of range"
     return f"a {type(value).__name__}" if isinstance(value, dict | list) else f"{value!r:.40}"

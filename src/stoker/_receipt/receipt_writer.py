@@ -189,7 +189,10 @@ class ReceiptWriter:
         self._receipt.finished = True
 
     def close(self) -> None:
-        """Nothing more is handed over. Idempotent. Without a file the last batches are hashed later: the next epoch waits."""
+        """End the receipt: nothing more is handed over. Idempotent.
+
+        Without a file it hashes the last batches later, because the next epoch waits.
+        """
         if not self._closed:
             self._closed = True
             if not sys.is_finalizing() and self._path() is not None:  # __del__ may come when modules are gone
@@ -297,7 +300,10 @@ class ReceiptWriter:
         return self._receipt
 
     def sums(self, *, before_last: bool = False) -> ReceiptBefore:
-        """Of the whole epoch up to now, with all legs before. ``before_last``: without the batch that was handed over last."""
+        """Return the sums of the whole epoch up to now, with all legs before.
+
+        ``before_last``: without the batch that was handed over last.
+        """
         self.fold()
         now = self._receipt
         was = now.before or NOTHING
@@ -429,7 +435,7 @@ class ReceiptWriter:
 
 
 def _sums_of(number: int, packed: bytes) -> ReceiptBefore:
-    """Of one batch."""
+    """Return the sums of one batch."""
     mixed = mix(np.frombuffer(packed, np.uint64))
     entries = keyed(batch_hashes(mixed, words([len(mixed)])), words([number]))
     return ReceiptBefore(1, len(mixed), total(entries), total(mixed))

@@ -47,8 +47,10 @@ def dataset_key(dataset: Any) -> str:
 
 
 def machine_key(*, proc: Path = Path("/proc")) -> str:
-    """Of the hardware: CPUs, memory (by powers of two), kinds of accelerators; and whether there is a GIL. Not its name: nodes of a
-    cluster are alike, containers are called anything. Nor quota and affinity, which bound a setting when it is picked up.
+    """Return a key of the hardware: CPUs, memory (by powers of two), kinds of accelerators; and whether there is a GIL.
+
+    The name of the machine is not in it, because the nodes of a cluster are alike and containers have any name. Quota and affinity
+    are not in it either: they bound a setting when it is picked up.
     """
     found = [
         platform.machine(),
@@ -152,7 +154,7 @@ def _container(value: Any, depth: int) -> tuple[Any, list[tuple[str, Any]]]:
 
 
 def _shape(value: Any) -> list[str] | None:
-    """Of an array or tensor: how large, not what is in it."""
+    """Return how large an array or tensor is, and nothing of its content."""
     if type(value).__module__.partition(".")[0] not in ("numpy", "torch"):
         return None
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
@@ -160,7 +162,7 @@ def _shape(value: Any) -> list[str] | None:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """Those that an instance has, private ones only where they are plain: handles and caches come and go."""
+    """Return the attributes of an instance, private ones only where they are plain: handles and caches come and go."""
     found: dict[str, Any] = dict(getattr(value, "__dict__", {}))
     for each in type(value).__mro__:
         slots = each.__dict__.get("__slots__", ())

@@ -76,7 +76,7 @@ class Journal:
         return self._size > _MOST_BYTES
 
     def rewrite(self, record: RunRecord) -> None:
-        """Only this one from now on, with all that is kept of its steps."""
+        """Write the journal anew with this record only, and all that is kept of its steps."""
         write(record, self.path)
         self._size = self.path.stat().st_size
         self._file = None

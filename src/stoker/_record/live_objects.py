@@ -34,6 +34,6 @@ class LiveObjects(Generic[T]):
         return len(self._entries)
 
     def all(self) -> list[T]:
-        """Those alive now."""
+        """Return the objects that are alive now."""
         found = (ref() for ref in list(self._entries.values()))
         return [member for member in found if member is not None]

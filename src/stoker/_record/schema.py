@@ -456,7 +456,7 @@ def _is_sane(value: Any, held: type) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """Of a number with thousands of digits Python makes no text."""
+    """Return a text, also of a number with thousands of digits, of which Python makes none."""
     return "out of range" if isinstance(value, int) and not _is_sane(value, int) else f"{value!r:.40}"
 
 
@@ -479,7 +479,7 @@ def _loader(data: dict[str, Any]) -> LoaderRecord:
 
 
 def _columns(columns: dict[str, list[int]], names: tuple[str, ...], what: str) -> dict[str, list[int]]:
-    """Those that are known; all of one length."""
+    """Return the known columns, which are all of one length."""
     if any(name not in names for name in columns):
         columns = {name: column for name, column in columns.items() if name in names}
     if len({len(column) for column in columns.values()}) > 1:

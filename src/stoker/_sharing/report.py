@@ -161,5 +161,5 @@ def human(nbytes: int) -> str:
 
 
 def _cut_left(text: str, width: int) -> str:
-    """Of a long path the end tells more."""
+    """Cut a long path on the left: its end tells more."""
     return text if len(text) <= width else f"…{text[len(text) - width + 1 :]}"

@@ -92,7 +92,7 @@ def _tensor(tensor: torch.Tensor) -> int:
 
 
 def largest(items: Iterable[Any], at_least_bytes: int) -> list[Any]:
-    """Those of the items that take this much each."""
+    """Return the items that take at least this much each."""
     return [item for item in items if _quick(item) and estimate(item) >= at_least_bytes]
 
 

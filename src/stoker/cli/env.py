@@ -96,7 +96,7 @@ def _torch(told: dict[str, Any] | None) -> list[str]:
 
 
 def _laid_out(label: str, told: list[str], width: int) -> list[str]:
-    """Behind the label's margin, broken at the width; what continues a line is set in."""
+    """Lay out a value behind its label and break it at the width; what continues a line is set in."""
     broken = []
     for each in told:
         broken += textwrap.wrap(each, width - _MARGIN, subsequent_indent="  ", break_on_hyphens=False)

@@ -69,7 +69,7 @@ class _Commands(click.Group):
             sys.exit(_INTERRUPTED)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """All that a command prints is written when it ends, so that it is known if that could not be."""
+        """Write what a command printed when it ends, to notice if that fails."""
         result = super().invoke(ctx)
         if sys.stdout is not None:
             sys.stdout.flush()

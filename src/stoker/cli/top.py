@@ -127,7 +127,7 @@ def _watch(interval_s: float, pid: int | None, verbose: bool) -> None:
 
 
 def _fitted(moment: _Moment, verbose: bool, width: int, height: int) -> list[TopLine]:
-    """As many workers of every loader as the screen has room for."""
+    """Return the lines, with as many workers of every loader as the screen has room for."""
     most = None if verbose else height
     while True:
         lines = [part for line in _lines(moment, verbose, most) for part in folded(line, width)]

@@ -238,7 +238,7 @@ def _totals(families: _Families, label: str, loader: LoaderRecord) -> None:
 
 
 def _blame(families: _Families, label: str, loader: LoaderRecord, told: dict[tuple[str, str], int]) -> None:
-    """Of the last batches another cause may be found when more is known: a counter stays then, until it is overtaken."""
+    """Add the counters of blame. The cause of the last batches may change; a counter then stays until it is overtaken."""
     for what, name, about in (
         ("stage", "wait_seconds", "Time the consumer waited, by the stage it was spent in."),
         ("cause", "wait_cause_seconds", "The same time, by its cause."),

@@ -65,7 +65,7 @@ class Causes:
         return max(0, self.wait_ns - (self.hidden_ns or 0) - record_ns)
 
     def share(self, *causes: str) -> float:
-        """Of the wait that is judged, recording aside, what these causes have."""
+        """Return the share of these causes in the wait that is judged, without recording."""
         judged = [each for each in self.parts if each.stage != "record"]
         return sum(each.ns for each in judged if each.cause in causes) / max(
             1, sum(each.ns for each in judged)

@@ -45,7 +45,7 @@ class MemoryCurve:
 
 
 def readings(columns: dict[str, list[int]]) -> list[MemoryReading]:
-    """Those of a record; none where it has no such series."""
+    """Return the readings of a record; none where it has no such series."""
     if any(name not in columns for name in MEMORY_COLUMNS):
         return []
     return list(map(MemoryReading, *(columns[name] for name in MEMORY_COLUMNS)))

@@ -177,7 +177,7 @@ class EpochStart:
         return progress
 
     def facts(self, loader: Any) -> LoaderFacts:
-        """Of the loader as it was when it was first asked in this epoch: lengths may take their time."""
+        """Return the facts of the loader as it was when it was first asked in this epoch: lengths may take their time."""
         if self._facts is None:
             self._facts = facts_of(loader)
         return self._facts
@@ -296,7 +296,7 @@ def stream_differences(saved: SavedState, loader: Any) -> list[str]:
 
 
 def resharded(streams: tuple[StreamState, ...], loader: Any) -> tuple[StreamState, ...]:
-    """As many streams as there are workers now, as the dataset makes them of those there were.
+    """Return one stream for each worker there is now. The dataset makes them of the earlier ones.
 
     It is given None for a stream that has given nothing yet, and ``{}`` for one that has ended: what the dataset says of itself
     then may already mean the next epoch.

@@ -251,7 +251,7 @@ def _following(loader: Any) -> _SettledEpoch:
 
 
 def _dataset_state(loader: Any) -> Any:
-    """Of a map-style dataset, as this process has it."""
+    """Return the state of a map-style dataset, as this process has it."""
     if is_iterable(loader) or not is_stateful(loader.dataset):
         return None
     return copy.deepcopy(loader.dataset.state_dict())

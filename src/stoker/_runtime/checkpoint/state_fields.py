@@ -54,7 +54,7 @@ def text(value: Any) -> str:
 
 
 def kind(value: Any) -> str:
-    """Of a dataset."""
+    """Return the kind of a dataset."""
     if text(value) not in ("map", "iterable"):
         raise ValueError
     return text(value)

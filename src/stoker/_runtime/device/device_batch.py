@@ -191,7 +191,7 @@ class _BatchWalk:
             return items
 
     def _sequence(self, value: Any) -> Any:
-        """Of a sequence or a set. It may make its items as they are asked for: they are asked for once."""
+        """Copy a sequence or a set. It may make its items as they are asked for: they are asked for once."""
         try:
             before = list(value)
         except TypeError:

@@ -504,7 +504,7 @@ class Iteration:
         self._carry_out(commands)
 
     def _finish(self) -> NoReturn:
-        """There are no more batches: close, and raise the reason."""
+        """Close, because there are no more batches, and raise the reason."""
         abort = self._abort
         error = None if self._planner is None else self._planner.take_error()
         self.close()

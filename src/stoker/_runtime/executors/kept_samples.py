@@ -67,7 +67,7 @@ class KeptSamples:
         return self._found
 
     def stop(self) -> None:
-        """There is nothing to watch: samples are not fetched through it."""
+        """Do nothing: samples are not fetched through it."""
         self._left = 0
 
     def fetch(self, fetch: Callable[[Any], Any], wanted: Any) -> Any:

@@ -50,7 +50,7 @@ class Selection:
         self.facts()
 
     def facts(self) -> OrderFacts:
-        """As they are now: datasets and subsets may have grown."""
+        """Return the facts as they are now: datasets and subsets may have grown."""
         size = len(self._dataset if self._subset is None else self._subset)
         if self._cumulative is None:
             return OrderFacts("all" if self._subset is None else "subset", size, size, 0)

@@ -54,7 +54,7 @@ class Housekeeper:
         return job
 
     def forget(self, job: Job | None) -> None:
-        """It is not to be done any more; one that is being done is not stopped. Costs nothing: the thread finds out later."""
+        """Drop a job. One that is being done is not stopped. Costs nothing: the thread finds out later."""
         if job is not None:
             job.action = None
 

@@ -26,7 +26,7 @@ class CacheMeter:
         self._before = _NOTHING if found is None else found.totals()
 
     def ended(self, row: Any) -> None:
-        """It was made, or failed: add to the words of ``row``."""
+        """Add a sample that was made, or failed, to the words of ``row``."""
         found = used()
         if found is None:
             return

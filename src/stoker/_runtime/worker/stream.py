@@ -309,7 +309,7 @@ class SampleStream:
         return self._take(1)
 
     def _states(self) -> Any:
-        """Of the dataset and its iterator. They may change what they return."""
+        """Return the states of the dataset and its iterator. They may change what they return."""
         parts: tuple[Any, Any] = (self._dataset, self._iterator)
         return copy.deepcopy([part.state_dict() if is_stateful(part) else None for part in parts])
 

@@ -228,7 +228,7 @@ def _further(verdict: Verdict) -> tuple[VerdictFinding, ...]:
 def _forecast(
     record: RunRecord, verdict: Verdict, edits: Sequence[AdvisedEdit], diagnoses: Sequence[Diagnosis]
 ) -> tuple[ForecastRow, ...]:
-    """Of the loader that is waited for most, with the advised number of workers."""
+    """Return the forecast for the loader that is waited for most, with the advised number of workers."""
     if not verdict.loaders:
         return ()
     name, site = verdict.loaders[0].name, verdict.loaders[0].site

@@ -163,7 +163,7 @@ def _leader(leader: int, number: int) -> None:
 
 
 def _others(leader: int, number: int) -> None:
-    """All that the script has started: ranks have loaders of their own, and workers may hold up their end."""
+    """Signal all that the script has started: ranks have loaders of their own, and workers may hold up their end."""
     with contextlib.suppress(psutil.Error):
         for each in psutil.Process(leader).children(recursive=True):
             with contextlib.suppress(psutil.Error):

@@ -35,7 +35,7 @@ class AdvisedEdit:
 
     @property
     def gain(self) -> str:
-        """In words."""
+        """Return the gain in words."""
         if self.share is None:
             return "gain not known"
         return f"{'at most ' if self.at_most else 'about '}−{self.share:.0%}"

@@ -233,7 +233,7 @@ def _rounds(flavours: Sequence[dict[str, Any]]) -> str:
 
 
 def _set_aside(flavours: Sequence[dict[str, Any]]) -> str:
-    """That rounds were, when they were; and that points have no better ones."""
+    """Say whether rounds were set aside, and whether points have no better ones."""
     shares = [point.get("others") or [] for each in flavours for point in each["points"]]
     bad = sum(len(each) - len(quiet(each)) for each in shares)
     without = sum(bool(each) and not quiet(each) for each in shares)

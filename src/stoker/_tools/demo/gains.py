@@ -34,7 +34,7 @@ def measured(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def quiet(shares: Sequence[float | None]) -> list[int]:
-    """Of rounds with what others had of the CPUs in each: the good ones. None: unknown, and it is taken for good."""
+    """Return the quiet rounds, given the share of the CPUs that others had in each. None: unknown, and taken for quiet."""
     return [place for place, share in enumerate(shares) if share is None or share < DISTURBED]
 
 
@@ -151,7 +151,7 @@ def _cpus(result: dict[str, Any]) -> str:
 
 
 def _standing(at: dict[str, dict[str, Any]]) -> str:
-    """Who is faster, by name: those that are alike together."""
+    """Say by name which loader is faster. Those that are alike stand together."""
     words = {name: compared(point) for name, point in at.items()}
     apart = [f"{word} {name}" for name, word in words.items() if word != _SAME]
     alike = [name for name, word in words.items() if word == _SAME]

@@ -24,7 +24,7 @@ class OtherLoad:
         self._began = time.monotonic()
 
     def share(self) -> float | None:
-        """Of the machine's CPU time since then, 0 to 1; None where the kernel does not tell."""
+        """Return others' share of the machine's CPU time since then, 0 to 1; None where the kernel does not tell."""
         taken_ns, spent_s = self._read_ns(), time.monotonic() - self._began
         if taken_ns is None or self._taken_ns is None or spent_s <= 0:
             return None

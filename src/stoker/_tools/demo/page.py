@@ -21,7 +21,10 @@ _DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, Arithmet
 
 
 def report(record: Any) -> Report:
-    """Of a record, also one that was read from a file. Raises RecordError when it is damaged, or newer than this."""
+    """Return the report of a record, also of one that was read from a file.
+
+    Raises RecordError if the record is damaged, or newer than this version.
+    """
     record = checked(record)
     try:
         sections = [_opening(record)]

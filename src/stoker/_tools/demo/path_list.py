@@ -26,5 +26,5 @@ class Listed(Dataset[int]):
 
 
 def collate(samples: list[int]) -> torch.Tensor:
-    """Of a batch how many rows it has and which process made it: nothing that would take memory itself."""
+    """Return how many rows a batch has and which process made it: nothing that would take memory itself."""
     return torch.tensor([len(samples), os.getpid()])

@@ -57,7 +57,7 @@ def _opening(record: dict[str, Any]) -> str:
 
 
 def disturbance(record: dict[str, Any]) -> str:
-    """That others were in the way, processes or guests of the same host, when they were."""
+    """Say whether others were in the way: processes, or guests of the same host."""
     share = record.get("others")
     if not isinstance(share, float) or share < DISTURBED:
         return ""

@@ -85,7 +85,7 @@ class Explanation:
 
     @property
     def code(self) -> str | None:
-        """Of the failure; None when it was not recognised."""
+        """Return the code of the failure; None when it was not recognised."""
         return self.finding.code if self.finding else None
 
     def as_dict(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class GeneratorWatch:
         self._watched = [(source, obj, _state(obj)) for source, obj, _ in self._watched]
 
     def drawn(self) -> tuple[RandomSource, ...]:
-        """Those whose state has changed since."""
+        """Return the sources whose state has changed since."""
         return tuple(source for source, obj, before in self._watched if _state(obj) != before)
 
 

@@ -74,7 +74,7 @@ def _by_rank(found: Sequence[RunRecord]) -> list[str]:
 
 
 def _one(found: Sequence[RunRecord]) -> RunRecord:
-    """Of all processes; in each, loaders that were made anew for every epoch are one."""
+    """Return one record of all processes. Loaders of a process that were made anew for every epoch are one."""
     processes: dict[int, list[RunRecord]] = {}
     for each in found:
         processes.setdefault(each.run.pid, []).append(each)
@@ -111,6 +111,6 @@ def _empty(outcome: ScriptExit) -> RunRecord:
 
 
 def _number(name: str, otherwise: int) -> int:
-    """Of the launcher's variables."""
+    """Return the number in one of the launcher's variables."""
     text = os.environ.get(name, "")
     return int(text) if text.isdecimal() else otherwise

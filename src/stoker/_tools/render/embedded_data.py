@@ -28,7 +28,7 @@ class EmbeddedData:
 
 
 def embedded(raw: dict[str, Any], room_bytes: int) -> list[EmbeddedData]:
-    """All of them, thinned where they would take more than ``room_bytes`` together: each has its part of what is left."""
+    """Return all series, thinned where they would take more than ``room_bytes`` together: each has its part of what is left."""
     found = []
     for number, (name, value) in enumerate(raw.items()):
         made = _fitted(name, value, room_bytes // (len(raw) - number))

@@ -78,7 +78,7 @@ def section(name: str, lines: list[Line], width: int) -> list[Line]:
 
 
 def indented(lines: list[Line], width: int) -> list[Line]:
-    """Behind the margin, and broken at the width; what continues a line keeps its rank and is indented as its text is.
+    """Indent lines behind the margin and break them at the width. What continues a line keeps its rank and its indent.
 
     Secrets are hidden here: a line that is broken may not show them any more.
     """

@@ -80,7 +80,7 @@ def table(table: Table, width: int) -> list[str]:
 
 
 def _widths(cells: Sequence[tuple[str, ...]], numeric: frozenset[int], width: int) -> list[int] | None:
-    """Of each column: as wide as it wants, but the widest texts give way. None: there is not enough room."""
+    """Return the width of each column: as wide as it wants, but the widest texts give way. None: there is not enough room."""
     head, *rows = cells
     count = len(head)
     found = [max((len(row[place]) for row in cells if place < len(row)), default=0) for place in range(count)]

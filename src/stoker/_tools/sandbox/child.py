@@ -106,7 +106,7 @@ class _Child:
         return bool(part)
 
     def lost(self) -> None:
-        """It has died without an answer."""
+        """Note that it has died without an answer."""
         self.answer.append(NoAnswer("its process died", exit_code=self._reap()))
 
     def end(self) -> None:

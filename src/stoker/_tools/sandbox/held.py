@@ -75,7 +75,7 @@ class HeldSandboxes:
             raise
 
     def take(self) -> list[HeldSandbox]:
-        """Those that were sent until now, the first one first."""
+        """Return the sandboxes that were sent until now, in order."""
         found: list[HeldSandbox] = []
         while True:
             try:

@@ -98,7 +98,7 @@ class ProcessTree:
                 return
 
     def _is_of(self, group: int, pid: int) -> bool:
-        """Of a probe's group; of a sandbox its whole session."""
+        """Whether a process is of a probe's group, or of a sandbox's whole session."""
         try:
             return (os.getsid(pid) if group == self._sandbox else os.getpgid(pid)) == group
         except OSError:

@@ -218,7 +218,7 @@ def _send(answer: socket.socket, told: bytes) -> None:
 
 
 def packed(what: Any) -> bytes:
-    """As it travels."""
+    """Return it as it travels."""
     return pickle.dumps(what, protocol=5)
 
 

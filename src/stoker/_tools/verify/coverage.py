@@ -123,7 +123,7 @@ def _judged(epoch: VerifiedEpoch, facts: ReceiptFacts, samples: int, digest: int
 
 
 def _part(epoch: VerifiedEpoch, counts: str, length: int) -> _Said:
-    """Of a sampler that names a part of the dataset only: whether a sample came more than once.
+    """Say whether a sample came more than once, of a sampler that names only a part of the dataset.
 
     The sketch tells it where the part is small, or nearly the whole.
     """

@@ -74,7 +74,10 @@ def gathered(environ: Mapping[str, str] = os.environ, *, root: Path = Path("/"))
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Those that change what a loader does, by name. Paths have no owner in them; names that sound like a secret are left out."""
+    """Return the variables that change what a loader does, by name.
+
+    Paths are without their owner's name. Variables that sound like a secret are left out.
+    """
     names = [name for name in _VARIABLES if name in environ]
     names += sorted(name for name in environ if name.startswith("STOKER_"))
     chosen = thread_variables(environ) | {name: environ[name] for name in names}

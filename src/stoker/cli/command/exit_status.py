@@ -32,7 +32,7 @@ def unwritten(error: OSError) -> NoReturn:
 
 @contextmanager
 def tidy_ends() -> Iterator[None]:
-    """Who asks a command to end (a scheduler, a terminal that is closed) gets that, after its sandboxes have been ended.
+    """End the sandboxes first when a scheduler or a closed terminal asks the command to end.
 
     An answer that does not fit on a disk is told in a line, with code 2.
     """

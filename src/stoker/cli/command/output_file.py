@@ -116,7 +116,7 @@ def _traces(paths: Sequence[Path], **prices: float | None) -> Report:
 
 
 def _demo(path: Path) -> Report:
-    """Of a demo's record, by the demo itself."""
+    """Return the report of a demo's record, made by the demo itself."""
     from stoker._tools.demo import page
     from stoker._tools.report.page import sources
 

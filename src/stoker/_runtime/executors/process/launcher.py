@@ -249,12 +249,12 @@ class _AdoptedPopen(_ForkPopen):
         return self._await_pid()
 
     def born(self, pid: int) -> None:
-        """It was forked."""
+        """Note that it was forked."""
         self.known_pid = pid
         self._await_pid = None
 
     def never(self) -> None:
-        """It was not forked, and will not be: it counts as ended."""
+        """Count it as ended: it was not forked, and will not be."""
         self._await_pid = None
         self.returncode = 0
 

@@ -27,7 +27,7 @@ class ResultDecoder:
         self._epoch = 0
 
     def begin(self, epoch: int) -> None:
-        """Another epoch begins. Slots of an earlier one may have another user."""
+        """Begin another epoch. Slots of an earlier one may have another user."""
         self._epoch = epoch
 
     def arrivals(self, data: bytes) -> list[Arrival]:

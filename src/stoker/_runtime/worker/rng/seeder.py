@@ -44,7 +44,7 @@ class Seeder:
             self._stored = DatasetGenerators(spec.dataset, spec.stored)
 
     def leave_torch(self) -> None:
-        """From now on torch's generator is left alone: ``worker_init_fn`` seeded it."""
+        """Leave torch's generator alone from now on: ``worker_init_fn`` seeded it."""
         self._torch_too = False
 
     def revised(self) -> None:

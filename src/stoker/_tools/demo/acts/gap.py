@@ -118,7 +118,7 @@ def sections(result: dict[str, Any]) -> list[Section]:
 
 
 def _gaps_ms(kind: str, dataset: Any, given: dict[str, Any]) -> list[float]:
-    """Of one loader's epochs."""
+    """Return the gaps between one loader's epochs."""
     from stoker._tools.demo.loader_rate import loader_of
 
     found: list[float] = []

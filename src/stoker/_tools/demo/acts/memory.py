@@ -120,7 +120,7 @@ def _private_bytes(pid: int) -> int:
 
 
 def _objects_bytes(rows: list[tuple[str, int]]) -> int:
-    """Of the list, its tuples and paths; the labels are small numbers, of which Python has one each."""
+    """Return the bytes of the list, its tuples and paths; the labels are small numbers, of which Python has one each."""
     return sys.getsizeof(rows) + sum(sys.getsizeof(row) + sys.getsizeof(row[0]) for row in rows)
 
 

@@ -30,7 +30,7 @@ _STORE_BYTES = 200 << 20
 
 
 def run(stage: ActContext) -> dict[str, Any]:
-    """All of it in one process, which the cluster does not outlive."""
+    """Run all of it in one process, which the cluster does not outlive."""
     reason = child.possible()
     if reason is None and importlib.util.find_spec("ray") is None:
         reason = "Ray is not installed: pip install 'stoker[ray]'"

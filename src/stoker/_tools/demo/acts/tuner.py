@@ -38,7 +38,7 @@ def run(stage: ActContext) -> dict[str, Any]:
 
 
 def tuned(stage: ActContext, samples: int, budget_s: float) -> dict[str, Any]:
-    """Of the flavour that decodes JPEGs, or of pure Python where there is no decoder."""
+    """Tune the flavour that decodes JPEGs, or pure Python where there is no decoder."""
     import torch.utils.data
 
     import stoker

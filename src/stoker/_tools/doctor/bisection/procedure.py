@@ -31,7 +31,7 @@ class BisectionSetting:
 
     @property
     def change(self) -> str:
-        """In words, without the number of workers; "" for the loader as it is."""
+        """Return the change in words, without the number of workers; "" for the loader as it is."""
         parts = [f"without {each}" for each in self.without]
         if self.one_thread:
             parts.append("one thread per library")

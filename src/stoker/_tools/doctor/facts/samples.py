@@ -73,7 +73,7 @@ class Difference:
     """Whether the loader's own ``collate_fn`` takes such samples together all the same."""
 
     def text(self, what: str) -> str:
-        """In words: ``what`` each of the two samples has."""
+        """Return in words ``what`` each of the two samples has."""
         first = f"sample{self.path} has {what} {self.first} at index {self.first_index}"
         return f"{first} and {self.second} at index {self.second_index}"
 

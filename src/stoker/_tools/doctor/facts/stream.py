@@ -53,7 +53,7 @@ class StreamFacts:
 
     @property
     def items(self) -> int:
-        """Of all workers together."""
+        """Return the items of all workers together."""
         return sum(each.items for each in self.workers)
 
     @property

@@ -126,7 +126,7 @@ def sampled(place: ContainerPath, fractions: Sequence[float], step: float) -> Sa
 
 
 def _taken(container: Any, count: int, fractions: Sequence[float]) -> Iterator[tuple[int, Any]]:
-    """The number of a fraction and the item there; of dicts key, then value. An item that several fractions mean comes once."""
+    """Yield the number of each fraction and the item there: of a dict its key, then its value. No item comes twice."""
     wanted: dict[int, int] = {}
     for number, fraction in enumerate(fractions):
         wanted.setdefault(min(count - 1, int(fraction * count)), number)

@@ -31,7 +31,7 @@ def pages() -> Pages | None:
 
 
 def own_pages() -> Any:
-    """Those that only this process maps. For a process that ``pages`` has told of; it takes little memory of its own."""
+    """Return the pages that only this process maps. For a process that ``pages`` knows; it takes little memory of its own."""
     found = _read(others=False)
     assert found is not None
     return found.own

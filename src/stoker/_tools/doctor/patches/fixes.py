@@ -183,7 +183,10 @@ def _place(edit: Edit, target: object) -> Location | None:
 
 
 def patch_of(file: str, wanted: list[WantedEdit]) -> tuple[FilePatch | None, list[RefusedEdit]]:
-    """All of these edits in one file, and those that could not be made. Reads the file; writes nothing. Never raises."""
+    """Return a patch with all of these edits in one file, and the edits that could not be made.
+
+    Reads the file and writes nothing. Never raises.
+    """
     try:
         with open(file, "rb") as opened:
             before = opened.read()

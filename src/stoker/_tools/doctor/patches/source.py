@@ -77,7 +77,7 @@ class SourceText:
 
     @cached_property
     def tokens(self) -> list[Token]:
-        """All that are neither comments nor white space."""
+        """Return all tokens that are neither comments nor white space."""
         return [token for kind, token in self._read if kind not in _NO_TOKENS]
 
     def has_comment(self, start: int, end: int) -> bool:

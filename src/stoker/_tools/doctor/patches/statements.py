@@ -155,7 +155,7 @@ def _has(source: SourceText, function: ast.expr, statements: list[str]) -> bool:
 
 
 def _imports(statements: list[str]) -> list[str]:
-    """Of what statements use, what has to be imported. Raises Refused for unknown names."""
+    """Return what has to be imported of the names that statements use. Raises Refused for unknown names."""
     tree = ast.parse("\n".join(statements))
     names = [each for each in ast.walk(tree) if isinstance(each, ast.Name)]
     own = {each.id for each in names if not isinstance(each.ctx, ast.Load)} | {"worker_id"}

@@ -137,7 +137,7 @@ def _repeats(own: Any) -> bool:
 
 
 def _indices(given: Iterator[Any]) -> Iterator[Any]:
-    """Of a batch sampler those of its batches."""
+    """Return the indices; of a batch sampler those of its batches."""
     for each in given:
         if isinstance(each, list | tuple):
             yield from each

@@ -46,7 +46,7 @@ class _Inline(NamedTuple):
 
 
 def probe(subject: Subject) -> SpeedFacts:
-    """Not told when no sample can be made."""
+    """Measure samples. Raises where none can be made."""
     import torch
 
     threads = torch.get_num_threads()
@@ -223,7 +223,7 @@ def _shared_s(tensors: Sequence[Any]) -> float | None:
 
 
 def _hot(fetch: Callable[..., list[Any]], indices: Sequence[Any], sample_s: float) -> Any:
-    """Of as many samples as fit into the time, or one."""
+    """Find the hot spots of as many samples as fit into the time, or of one."""
     if not _PROFILED_FROM_S < sample_s < 4 * _PROFILED_S:
         return ()
     some = indices[: max(1, int(_PROFILED_S / sample_s))]

@@ -70,7 +70,7 @@ def copied_bytes(obj: Any, size: int) -> int:
 
 
 def largest(accounts: list[AttributeAccount], most: int) -> tuple[AttributeTotal, ...]:
-    """Those that matter: by bytes, and by what reading would copy."""
+    """Return the attributes that matter: by bytes, and by what reading would copy."""
     by_bytes = sorted(accounts, key=lambda each: -each.nbytes)[:most]
     by_copies = sorted(accounts, key=lambda each: -each.copied_bytes)[:most]
     chosen = {id(each): each for each in (*by_bytes, *by_copies) if each.nbytes or each.copied_bytes}

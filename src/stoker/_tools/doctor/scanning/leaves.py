@@ -247,7 +247,7 @@ def _arrow_address(table: Any) -> int:
 
 
 def _picture_bytes(picture: Any) -> int:
-    """Of an image of PIL's that is decoded."""
+    """Return the bytes of an image of PIL's that is decoded."""
     width, height = picture.size
     return int(width * height * len(picture.getbands()))
 

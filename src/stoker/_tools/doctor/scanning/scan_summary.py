@@ -41,7 +41,7 @@ def summarise(
     room_bytes: int | None,
     scan_s: float,
 ) -> ScanFacts:
-    """All of it as plain values."""
+    """Return all of it as plain values."""
     lists: dict[str, list[Any]] = {
         "unsendable": _refused(walk, trial),
         "local_code": _locals(walk.local),

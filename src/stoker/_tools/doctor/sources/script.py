@@ -60,7 +60,10 @@ class TrainingScript:
     """A training framework that it imports; "" without one. Frameworks call ``set_epoch`` by themselves."""
 
     def changes_of(self, names: Iterable[str], *, but: Iterable[str] = ()) -> tuple[EpochChange, ...]:
-        """Those to one of these names, to something it holds, or to the ``.dataset`` of anything that is not in ``but``."""
+        """Return the changes to one of these names, or to something it holds.
+
+        The ``.dataset`` of anything counts too, unless it is in ``but``.
+        """
         wanted, others = tuple(f"{name}." for name in names if name), set(but)
         return tuple(
             change

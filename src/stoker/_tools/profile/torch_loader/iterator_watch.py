@@ -47,7 +47,7 @@ class IteratorWatch:
         raise NotImplementedError
 
     def given(self) -> None:
-        """It returns a batch."""
+        """Note that the iterator returns a batch."""
         raise NotImplementedError
 
     def weigh(self, batch: Any) -> None:
@@ -57,7 +57,7 @@ class IteratorWatch:
             self._account.recorder.sample_bytes = batch_bytes(batch) // self._rows
 
     def failed(self, error: BaseException) -> None:
-        """It raises: the end, an error of the dataset's, or what torch says of a worker that died."""
+        """Note that the iterator raises: the end, an error of the dataset's, or what torch says of a worker that died."""
         page = self._account.recorder.page
         if page is not None:
             page.words[ASKED_NS] = 0
@@ -79,7 +79,7 @@ class IteratorWatch:
             self._idle.asked()
 
     def _waited(self, ns: int, now_ns: int) -> None:
-        """It was given a batch."""
+        """Count a wait that brought a batch."""
         page = self._account.recorder.page
         if page is not None:
             words = page.words
@@ -132,7 +132,7 @@ class WaitsWatch(IteratorWatch):
         self._not_known(self._asked_ns, now_ns, 0)
 
     def again(self) -> None:
-        """Another epoch."""
+        """Begin another epoch."""
         self._epoch = self._account.epoch()
         self._seq = 0
 

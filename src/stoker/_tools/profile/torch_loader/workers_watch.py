@@ -84,7 +84,7 @@ class WorkersWatch(IteratorWatch):
         return int(iterator._send_idx)
 
     def dispatched(self, iterator: Any, idx: int) -> None:
-        """It was put into a worker's queue, or there was none."""
+        """Note that a task was put into a worker's queue, or that there was none."""
         if iterator._send_idx > idx:
             worker = iterator._task_info[idx][0]
             self._tasks[worker].append(_SentTask(idx, self._positions[worker], _clock()))

@@ -43,7 +43,7 @@ _MOST_NAMED = 4
 
 
 def report(material: Material) -> Report:
-    """All of it. Raises nothing for records that are whole."""
+    """Return the whole report. Raises nothing for records that are whole."""
     made = [each.section(material) for each in SECTIONS]
     return Report(
         title="stoker report",
@@ -56,7 +56,7 @@ def report(material: Material) -> Report:
 
 
 def _headline(material: Material) -> str:
-    """Of all that was given, in a sentence or two."""
+    """Return the headline for all that was given, in a sentence or two."""
     if material.traces is not None:
         return material.traces.headline
     if len(material.runs) == 1:

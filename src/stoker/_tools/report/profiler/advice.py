@@ -39,7 +39,7 @@ _PART_NAMES = {
 
 
 def findings(analysis: Analysis) -> tuple[VerdictFinding, ...]:
-    """Of all ranks together. What takes more of the wall stands first; memory that grows stands last."""
+    """Return the findings of all ranks together. What takes more of the time stands first; memory that grows stands last."""
     parts, wall_ns = analysis.parts, analysis.parts.wall_ns
     found: list[tuple[float, VerdictFinding]] = []
 
@@ -174,7 +174,7 @@ def _full(analysis: Analysis, share: float) -> VerdictFinding:
 
 
 def _slow_launches(analysis: Analysis) -> str:
-    """In words, when launches take longer than a host takes that has a CPU for them; else nothing."""
+    """Say so if launches take longer than on a host that has a CPU for them; else return ""."""
     usual_ns = max((each.launch_call_ns or 0 for each in analysis.ranks), default=0)
     slow_ns = max((each.slow_launch_ns or 0 for each in analysis.ranks), default=0)
     if usual_ns >= _SLOW_LAUNCH_NS:

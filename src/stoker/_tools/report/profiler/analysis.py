@@ -50,7 +50,7 @@ class Parts:
 
     @property
     def wall_ns(self) -> int:
-        """All of it."""
+        """Return the sum of all parts."""
         return sum(getattr(self, each.name) for each in fields(self))
 
     def add(self, other: Parts) -> None:

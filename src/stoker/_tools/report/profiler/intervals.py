@@ -63,12 +63,12 @@ class Intervals:
         return held
 
     def chosen(self, which: npt.NDArray[np.bool_]) -> Intervals:
-        """Those for which it is true."""
+        """Return the intervals for which it is true."""
         return Intervals(self.began[which], self.ended[which])
 
 
 def union(began: Moments, ended: Moments) -> Intervals:
-    """Of intervals in any order that may overlap; those without length are left out."""
+    """Return the union of intervals in any order that may overlap; those without length are left out."""
     proper = ended > began
     began, ended = began[proper], ended[proper]
     if not len(began):

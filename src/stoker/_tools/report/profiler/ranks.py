@@ -42,7 +42,7 @@ class Analysis:
 
     @property
     def parts(self) -> Parts:
-        """Of all devices of all ranks; without devices, of all loops."""
+        """Return the parts of all devices of all ranks; without devices, of all loops."""
         together = Parts()
         for each in self.ranks:
             together.add(each.parts)

@@ -25,7 +25,7 @@ def render(verdict: TraceVerdict, width: int = WIDEST) -> str:
 
 
 def as_json(verdict: TraceVerdict) -> dict[str, Any]:
-    """All of it as plain values."""
+    """Return all of it as plain values."""
     return {"format": "stoker-trace-verdict", "version": _VERSION, **masked_values(asdict(verdict))}
 
 

@@ -56,7 +56,7 @@ class Rows:
         return len(self.began)
 
     def chosen(self, which: npt.NDArray[np.bool_]) -> Rows:
-        """Those for which it is true."""
+        """Return the rows for which it is true."""
         return Rows(*(each[which] for each in (self.began, self.ended, self.where, self.what, self.link)))
 
 

@@ -66,7 +66,7 @@ def lanes(spans: Iterable[TraceSpan]) -> list[list[TraceSpan]]:
 
 
 def events(spans: Iterable[TraceSpan], place: Track) -> Iterator[Event]:
-    """Of spans that do not overlap, in order of time."""
+    """Return the events of spans that do not overlap, in order of time."""
     for span in spans:
         event: Event = {"ph": "B", "cat": CATEGORY, "name": span.name, "pid": place.pid, "tid": place.tid}
         event["ts"] = place.stamp(span.began_ns)

@@ -11,7 +11,7 @@ Track = tuple[object, object]
 
 
 def violations(events: Iterable[dict[str, Any]]) -> list[str]:
-    """In words; empty: the trace is valid.
+    """Return the rules that the trace breaks, in words; empty: it is valid.
 
     On a track spans nest and never overlap, begins and ends pair by name, and time does not go back; tracks and groups have
     names; a counter's readings are numbers, in order; an arrow begins once, ends once, later than it began, and each of its

@@ -66,7 +66,7 @@ def bandwidth(case: AdviceCase) -> list[VerdictFinding]:
 
 
 def starved(case: AdviceCase) -> list[VerdictFinding]:
-    """Whoever has the CPU."""
+    """Advise by who has the CPU: a quota, this job itself, or other programs."""
     if case.causes.culprit == "quota":
         quota = case.machine.quota
         amount = "" if quota is None else f" (now {quota:.3g} CPUs)"

@@ -97,8 +97,10 @@ def pace(loader: LoaderRecord, machine: Machine, causes: Causes) -> Pace | None:
 
 
 def wanted_workers(now: Pace, *, most: int) -> int:
-    """As many as keep up with the training loop with some to spare, where that helps: at most ``most``, and no more than the
-    CPUs can feed."""
+    """Return how many workers keep up with the training loop, with some to spare where that helps.
+
+    At most ``most``, and no more than the CPUs can feed.
+    """
     enough = math.ceil(now.batch_s / (_HEADROOM * now.step_s)) if now.step_s > 0 else most
     if now.cpus and now.cpu_s > 0:
         # One more than fills the CPUs is of use, if it has a good part of one to itself. In the time of a batch that uses all

@@ -33,7 +33,7 @@ def render(verdict: Verdict, width: int = WIDEST) -> str:
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
-    """All of it as plain values; ``default=repr`` has to be given to ``json.dumps`` for odd dataset indices."""
+    """Return all of it as plain values; ``default=repr`` has to be given to ``json.dumps`` for odd dataset indices."""
     return {"format": "stoker-verdict", "version": _VERSION, **masked_values(asdict(verdict))}
 
 

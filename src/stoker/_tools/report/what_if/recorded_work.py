@@ -112,7 +112,7 @@ def _option(loader: LoaderRecord, name: str, otherwise: object) -> object:
 
 
 def _cpus(loader: LoaderRecord, machine: Machine, notes: list[str]) -> tuple[float, bool]:
-    """Those that this job may count on, and whether others were at work on them."""
+    """Return the CPUs that this job may count on, and whether others were at work on them."""
     usable = machine.usable or machine.affinity or machine.cpus
     if usable is None:
         notes.append(
@@ -178,7 +178,7 @@ def _times(batch: Batch, cpu: float, runq: float) -> tuple[int, int, int]:
 
 
 def _own_shares(part: BatchPart, took_ns: int) -> tuple[float, float] | None:
-    """Of a reading that is about this part and no other."""
+    """Return the shares of a reading that is about this part and no other."""
     if not part.metered_ns or not 0.5 * took_ns < part.metered_ns < 1.5 * took_ns:
         return None
     cpu = min(1.0, part.cpu_ns / part.metered_ns)

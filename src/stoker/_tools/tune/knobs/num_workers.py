@@ -75,7 +75,7 @@ class NumWorkers(Knob):
         ]
 
     def effort(self, setting: Setting) -> int:
-        """None: every call has the argument."""
+        """Return 0: every call has the argument."""
         return 0
 
     def words(self, setting: Setting) -> str:

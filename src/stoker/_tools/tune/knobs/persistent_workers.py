@@ -26,7 +26,7 @@ class PersistentWorkers(Knob):
         return True
 
     def effort(self, setting: Setting) -> int:
-        """None: it comes with the workers."""
+        """Return 0: it comes with the workers."""
         return 0
 
     def words(self, setting: Setting) -> str:

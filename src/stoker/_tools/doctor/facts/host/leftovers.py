@@ -105,7 +105,7 @@ def _candidates(shm: Path, alive: set[str], now_s: float) -> Iterator[_File]:
 
 
 def _used(names: set[str], proc: Path, alive: set[str], until_s: float) -> set[str] | None:
-    """Those that a live process of this user maps or has open; None when that cannot be said."""
+    """Return the names that a live process of this user maps or has open; None when that is not known."""
     me = os.geteuid() if hasattr(os, "geteuid") else 0
     used: set[str] = set()
     for pid in alive:

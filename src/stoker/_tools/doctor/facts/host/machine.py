@@ -137,7 +137,7 @@ class _Throttling(NamedTuple):
 
 
 def _throttling(sys: Path, proc: Path) -> _Throttling:
-    """Of the cgroup that was throttled most, since it was made."""
+    """Return the throttling of the cgroup that was throttled most, since it was made."""
     from stoker._record.readings.machine import (
         CounterReader,  # brings the record, which nothing else here needs
     )

@@ -23,7 +23,7 @@ _DARK = 0.45
 
 
 def section(material: Material) -> Section | None:
-    """Of each run the loader that costs most."""
+    """Return the section. It shows the loader of each run that costs most."""
     parts = by_run(
         material.runs,
         lambda loader, verdict, number: (_stages(loader, verdict, number), _workers(loader, number)),

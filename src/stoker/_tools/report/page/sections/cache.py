@@ -15,7 +15,7 @@ _FULL = 0.02
 
 
 def section(material: Material) -> Section | None:
-    """Of each run its loaders with a cache, in one table, and a sentence about the one that costs most."""
+    """Return the section: a table of the loaders with a cache, and a sentence about the one that costs most."""
     parts = side_by_side((run.label, _of(run)) for run in material.runs)
     return Section("cache", "Sample cache", parts) if parts else None
 

@@ -20,7 +20,7 @@ _AXIS = "milliseconds of this stretch"
 
 
 def section(material: Material) -> Section | None:
-    """Of each run the loader that costs most, around its longest wait."""
+    """Return the section. It shows the loader of each run that costs most, around its longest wait."""
     parts = by_run(material.runs, lambda loader, _, number: _parts(loader, number))
     return Section("lanes", "Workers and batches over time", parts) if parts else None
 

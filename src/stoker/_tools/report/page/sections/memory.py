@@ -39,7 +39,7 @@ def section(material: Material) -> Section | None:
 
 
 def _of_run(run: ReportedRun, number: int) -> tuple[Part, ...]:
-    """Of the loader that costs most, of those that have something to show."""
+    """Return the parts for the loader that costs most, of those that have something to show."""
     found = [loader for loader, _ in loaders(run)] or run.record.loaders
     for loader in found:
         seen = memory_of(loader)
@@ -107,7 +107,7 @@ def _grown_bytes(worker: WorkerRecord) -> int:
 
 
 def _weighed(count: int, known: int) -> str:
-    """Those that were read; of a short run that may not be all."""
+    """Say how many were read; in a short run that may not be all."""
     return f"{count} of {known} workers" if count < known else counted(count, "worker")
 
 
@@ -137,7 +137,7 @@ def _remark(run: ReportedRun, loader: LoaderRecord, seen: LoaderMemory) -> Remar
 
 
 def _remark_at_once(run: ReportedRun, loader: LoaderRecord) -> Remark | None:
-    """Of a run so short that each worker was read once."""
+    """Return a remark on a run so short that each worker was read once."""
     known = [each for each in loader.workers if each.worker >= 0 and _grown_bytes(each) >= 0]
     worst = max(known, key=_grown_bytes, default=None)
     if worst is None or not _is_much(_grown_bytes(worst), (worst.private_bytes or 0) - _grown_bytes(worst)):

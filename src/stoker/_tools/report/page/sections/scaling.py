@@ -95,7 +95,7 @@ class Curve:
 
 
 def of_run(run: ReportedRun) -> Curve | None:
-    """Of the loader that costs most. None when it made no batches that could be replayed."""
+    """Return the curve of the loader that costs most. None when it made no batches that could be replayed."""
     for loader, verdict in loaders(run):
         edits = [each.edit.after for each in verdict.findings if each.edit is not None]
         wanted = next((int(found[1]) for each in edits if (found := _WORKERS.search(each))), None)
@@ -142,7 +142,7 @@ def _whole_run(loader: LoaderRecord, measured: Measured) -> tuple[str, ...]:
 
 
 def of_tuning(told: Mapping[str, Any], label: str) -> Curve | None:
-    """Of what ``stoker tune --json`` wrote. None when nothing in it was measured, or it is damaged."""
+    """Return the curve of what ``stoker tune --json`` wrote. None when nothing in it was measured, or it is damaged."""
     try:
         curve = _tuned(told, label)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):

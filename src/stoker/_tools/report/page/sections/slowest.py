@@ -16,7 +16,7 @@ _KINDS = {"was waited for": "wait", "hidden by other batches": "quiet"}
 
 
 def section(material: Material) -> Section | None:
-    """Of each run the loader that costs most."""
+    """Return the section. It shows the loader of each run that costs most."""
     parts = by_run(
         material.runs, lambda loader, _, number: (_samples(loader, number), _histogram(loader, number))
     )
@@ -101,7 +101,7 @@ def _row(label: str, slow: SlowestSample, mean_ns: float | None) -> tuple[str, .
 
 
 def _mean_ns(loader: LoaderRecord) -> float | None:
-    """Of all samples: what the workers' time at work comes to."""
+    """Return the mean of all samples: the workers' time at work, divided by their number."""
     rows = sum(each.rows for each in loader.workers)
     busy_ns = sum(each.busy_ns for each in loader.workers)
     return busy_ns / rows if rows > 0 and busy_ns > 0 else None

@@ -75,7 +75,7 @@ def _notes(verdict: Verdict, run: ReportedRun) -> list[str]:
 
 
 def _figures(runs: tuple[ReportedRun, ...]) -> Table | None:
-    """Of one run, the loader that costs most. Several are compared in a section of their own."""
+    """Return the figures of the loader that costs most, for one run. Several are compared in a section of their own."""
     found = [pairs[0] for run in runs if (pairs := loaders(run))]
     if len(found) != 1:
         return None
@@ -127,14 +127,14 @@ def of_tuning(tuning: dict[str, Any]) -> str:
 
 
 def _gain(tuning: dict[str, Any]) -> float | None:
-    """Of the step's time; None: not told, or there is none."""
+    """Return the share of the step's time that is gained; None: not known, or nothing."""
     gain = tuning.get("gain")
     share = gain.get("middle") if isinstance(gain, dict) else None
     return float(share) if isinstance(share, int | float) and 0 < share <= 1 else None
 
 
 def _sentences(value: Any) -> str:
-    """Those of a list; empty for what is none."""
+    """Return the sentences of a list; empty for anything else."""
     return " ".join(each for each in value if isinstance(each, str)) if isinstance(value, list) else ""
 
 

@@ -21,7 +21,7 @@ _KINDS = {"first of an epoch": "series-7", "not ready yet": "wait", "was ready":
 
 
 def waits(loader: LoaderRecord, number: int) -> Chart | None:
-    """Of one loader; None without a table of steps. ``number`` tells runs apart."""
+    """Return the chart of one loader; None without a table of steps. ``number`` tells runs apart."""
     try:
         found = numbered(loader)
     except RecordError:

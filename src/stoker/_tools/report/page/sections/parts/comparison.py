@@ -90,7 +90,7 @@ def side(run: ReportedRun) -> Side | None:
 
 
 def figures(sides: Sequence[Side]) -> list[Figure]:
-    """Those that matter first. What nobody measured is left out."""
+    """Return the figures, those that matter first. It leaves out what nobody measured."""
 
     def of(name: str, value: Callable[[Side], float | None], told: Formatter, short: str = "") -> Figure:
         return Figure(name, tuple(value(each) for each in sides), told, short)
@@ -131,7 +131,7 @@ def figures(sides: Sequence[Side]) -> list[Figure]:
 
 
 def _causes(sides: Sequence[Side]) -> list[str]:
-    """Of the waiting, those that any of them shows; the largest first."""
+    """Return the causes of waiting that any of them shows, the largest first."""
     sums: dict[str, float] = {}
     for each in sides:
         whole_ns = max(1, each.verdict.causes.wait_ns + each.verdict.causes.step_ns)
@@ -164,7 +164,7 @@ def _bytes(value: float | None) -> str:
 
 
 def ratio(first: Side, other: Side) -> Ratio | None:
-    """Of samples a second; None where one of them has none."""
+    """Return the ratio of samples a second; None where one of them has none."""
     a, b = first.verdict.rows_per_s, other.verdict.rows_per_s
     if not a or not b:
         return None
@@ -229,14 +229,17 @@ def machines_differ(sides: Sequence[Side]) -> list[tuple[str, ...]]:
 
 
 def versions_differ(sides: Sequence[Side]) -> list[tuple[str, ...]]:
-    """Of Python, the system, torch and stoker."""
+    """Return the versions of Python, the system, torch and stoker that differ."""
     names = list(dict.fromkeys(name for each in sides for name in each.machine.versions))
     facts: dict[str, Callable[[Machine], str]] = {str(name): partial(_version, name=name) for name in names}
     return _different(facts, [each.machine for each in sides])
 
 
 def options_differ(sides: Sequence[Side]) -> list[tuple[str, ...]]:
-    """Of the loaders: engine, dataset, arguments. One that a loader does not have is left out where the others have its default."""
+    """Return what differs between the loaders: engine, dataset, arguments.
+
+    An argument that only some loaders have is left out where the others have its default.
+    """
     things = [each.loader for each in sides]
     facts: dict[str, Callable[[LoaderRecord], str]] = {
         "engine": lambda loader: cut(loader.engine),

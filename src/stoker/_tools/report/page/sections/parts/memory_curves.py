@@ -81,7 +81,7 @@ class LoaderMemory:
 
     @property
     def most_grown(self) -> ProcessMemory | None:
-        """Of the workers; the training process where there are none."""
+        """Return the worker that has grown most; the training process where there is none."""
         workers = [each for each in self.processes if each.worker != PARENT and each.count > 1]
         return max(
             workers or [each for each in self.processes if each.count > 1],
@@ -91,7 +91,7 @@ class LoaderMemory:
 
 
 def memory_of(loader: LoaderRecord) -> LoaderMemory:
-    """Nothing for a record without readings."""
+    """Return the memory of a loader; empty for a record without readings."""
     by_worker: dict[int, list[MemoryReading]] = {}
     for each in sorted(readings(loader.memory)):
         if each.worker >= PARENT:

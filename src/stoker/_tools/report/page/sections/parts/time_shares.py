@@ -18,7 +18,7 @@ _LEAST_REST = 0.01
 
 
 def time_shares(loader: LoaderRecord, number: int) -> Chart | None:
-    """Of one loader; None for a run too short to have one. ``number`` tells runs apart."""
+    """Return the chart of one loader; None for a run too short to have one. ``number`` tells runs apart."""
     stretches = _stretches(loader)
     if len(stretches) < _LEAST_STRETCHES:
         return None
