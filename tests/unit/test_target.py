@@ -96,6 +96,13 @@ def test_a_wrong_target_gets_one_clear_line(script: str, target: str, words: str
     assert "\n" not in str(raised.value)
 
 
+def test_only_files_are_suggested(script: str) -> None:
+    """A folder was suggested in its own place."""
+    Path("dat").mkdir()
+    with pytest.raises(TargetError, match=r"there is no file \./dat\n"):
+        load("./dat:dataset")
+
+
 def test_a_file_that_does_not_parse_is_told_with_its_line(script: str) -> None:
     Path("torn.py").write_text("rows = [1, 2]\n  more = 3\n")
     with pytest.raises(TargetError, match=r"IndentationError: unexpected indent \(torn\.py, line 2\)"):

@@ -61,6 +61,7 @@ def parts(text: str) -> tuple[str, str]:
     if _is_file(where) and not os.path.isfile(where):
         folder = os.path.dirname(where)
         names = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+        names = [each for each in names if os.path.isfile(os.path.join(folder, each))]
         near = difflib.get_close_matches(os.path.basename(where), names, 1)
         hint = f": did you mean {os.path.join(folder, near[0])}?" if near else ""
         raise TargetError(f"there is no file {where}{hint}")
