@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 
 import stoker
 from stoker._runtime.device.host_registers import HOST_REGISTERS, HostRegister
+from stoker._runtime.transport.arena import Region
 from tests.fake_device import NAME, FakeDevice
 
 EXECUTORS = ["process", "thread", "inline"]
@@ -166,6 +167,22 @@ def test_twenty_tensors_cost_one_copy(fake: FakeDevice, executor: str) -> None:
             wanted = [float(4 * number + row + field) for row in range(4)]
             assert batch[f"field{field}"].cpu()[:, 0].tolist() == wanted
             assert batch[f"field{field}"].cpu().std(1).max() == 0
+
+
+@pytest.mark.parametrize("options", [{"device": NAME}, {"pin_memory": True}])
+def test_a_flat_batch_is_not_opened_in_host_memory(
+    fake: FakeDevice, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    def opened(region: Region, *place: int) -> Any:
+        raise AssertionError("a batch was opened in host memory")
+
+    monkeypatch.setattr(Region, "load", opened)
+    with stoker.DataLoader(Twenty(), batch_size=4, num_workers=2, split_batches=False, **options) as loader:
+        for number, batch in enumerate(loader):
+            assert list(batch) == [f"field{field}" for field in range(20)]
+            assert batch["field7"].cpu()[:, 0].tolist() == [float(4 * number + row + 7) for row in range(4)]
+            assert batch["field7"].stride() == (33, 1)
+        del batch
 
 
 class Own:
