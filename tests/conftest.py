@@ -41,6 +41,10 @@ set_forkserver_preload(["stoker._runtime.worker.process.preload"])
 # What the tests tune is of no use to whoever runs them, and what that person has tuned must not change the tests.
 os.environ["STOKER_PROFILES"] = "off"
 
+# pytest-xdist tells its processes that they have 80 columns. Commands heed that; without it, what is no terminal has no width.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
+
 # A shell gives what it runs in the background SIGINT ignored, and every process below inherits that: tests of Ctrl-C would wait.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

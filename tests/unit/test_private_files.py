@@ -166,6 +166,7 @@ _NOT_OURS = {"_host/private_files.py", "testing/bench.py"}
 _NEITHER_LINK_NOR_FILE = {
     ("_tools/sandbox/server.py", "open"),  # descriptors 1 and 2, and /proc/self/oom_score_adj
     ("_tools/demo/acts/doctor.py", "open"),  # in a folder made by mkdtemp
+    ("_tools/advise/in_script.py", "os.open"),  # O_EXCL, in a folder made by mkdtemp
     ("_runtime/autoscale/ranks/rank_file.py", "os.open"),  # in a private folder; its owner is checked after
     # A store that stays open to be read: O_EXCL and O_NOFOLLOW.
     ("_runtime/cache/storage/backing.py", "os.open"),
