@@ -203,3 +203,39 @@ def test_a_daemon_thread_in_an_epoch_says_nothing_at_exit(options: str, tmp_path
         [sys.executable, str(script), options], capture_output=True, text=True, check=False, timeout=120
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+
+
+ENDED_LATE = """
+import torch
+from stoker import DataLoader
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 20
+    def __getitem__(self, index):
+        return torch.zeros(3)
+
+class Endless(DataLoader):
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.iterator = super().__iter__()
+    def __iter__(self):
+        for _ in range(3):
+            yield next(self.iterator)
+    def __del__(self):
+        self.iterator._shutdown_workers()
+
+endless = Endless(Samples(), batch_size=4, num_workers=1)
+for _ in endless:
+    pass
+"""
+
+
+def test_a_subclass_that_ends_its_workers_at_exit_says_nothing(tmp_path: Path) -> None:
+    """As Ultralytics' loader does, in its ``__del__``, when Python's own functions are gone."""
+    script = tmp_path / "endless.py"
+    script.write_text(ENDED_LATE)
+    ran = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")

@@ -251,9 +251,11 @@ class StokerIter(_Base):  # type: ignore[misc]
         if iteration is not None:
             iteration.leave_staging()
 
-    def _shutdown_workers(self) -> None:
-        """End the iteration and its workers. Idempotent; does nothing in a forked child."""
-        if getattr(self, "_owner_pid", None) == os.getpid():
+    def _shutdown_workers(
+        self, _getpid: Callable[[], int] = os.getpid, _exits: Callable[[], bool] = sys.is_finalizing
+    ) -> None:
+        """End the iteration and its workers. Idempotent. Does nothing in a forked child, nor when the interpreter exits."""
+        if not _exits() and getattr(self, "_owner_pid", None) == _getpid():
             self._finish(shutdown=True)
 
     def _finish(self, *, shutdown: bool = False, exhausted: bool = False) -> None:
