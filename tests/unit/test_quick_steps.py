@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 
 from stoker import DataLoader
 from stoker._record import journal, step_buffer
+from stoker._record.run_page import page
 from stoker._record.step_buffer import LONG_WAIT_NS, STRETCH_ROWS, QuickSteps, rest_ns
 from stoker._runtime.engine import step_writer
 from tests.unit.records import MS
@@ -38,7 +39,8 @@ class Numbers(Dataset[int]):
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any speed counts as very fast, and a rest has no end of its own."""
+    """Any speed counts as very fast, a rest has no end of its own, and the run page does not end a stretch early."""
+    monkeypatch.setattr(page, "PERIOD_NS", 1 << 61)
     monkeypatch.setattr(step_buffer, "QUICK_NS", 1 << 50)
     monkeypatch.setattr(step_buffer, "_REST", 1 << 20)
     monkeypatch.setattr(step_buffer, "_LONGEST_REST_NS", 1 << 60)
