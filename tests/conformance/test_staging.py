@@ -81,7 +81,7 @@ class LateStager:
         return None
 
     def stage(self, source: Source) -> Staged:
-        batch: torch.Tensor = source.batch
+        batch: torch.Tensor = source.opened()
         into = torch.full_like(batch, -1.0)
         copy = LateCopy(batch, into)
         self.under_way.append(copy)
@@ -131,9 +131,10 @@ def test_an_iterator_that_is_left_keeps_its_copies_sources(stagers: list[LateSta
 def test_an_error_of_the_stager_costs_one_batch(monkeypatch: pytest.MonkeyPatch, ahead: int) -> None:
     class Picky(LateStager):
         def stage(self, source: Source) -> Staged:
-            if source.batch[0, 0] == 1:
+            batch: torch.Tensor = source.opened()
+            if batch[0, 0] == 1:
                 raise ValueError("not this one")
-            return Staged(source.batch)
+            return Staged(batch)
 
     monkeypatch.setattr(iterator, "stager_for", lambda *_: Picky(ahead))
     with stoker.DataLoader(Wide(), batch_size=1, num_workers=2, executor="process") as loader:

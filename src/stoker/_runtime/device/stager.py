@@ -43,7 +43,8 @@ class Fence(Protocol):
 class Source(NamedTuple):
     """A host batch. ``memory`` is the slot that its tensors lie in; None if they lie anywhere.
 
-    With ``table``, which comes with ``memory``, the batch was not opened: the table says what it is.
+    With ``table``, which comes with ``memory``, the batch was not opened, and ``batch`` is None: the table says what it is.
+    A stager that does not read tables calls ``opened``.
     """
 
     batch: Any
@@ -51,7 +52,7 @@ class Source(NamedTuple):
     table: FlatTable | None = None
 
     def opened(self) -> Any:
-        """The batch in host memory."""
+        """The batch in host memory. Its tensors keep the slot."""
         if self.table is None or self.memory is None:
             return self.batch
         start = self.table.start
