@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -52,6 +53,20 @@ for multi in (False, True):
     loader = (MultiEpochsDataLoader if multi else DataLoader)(Images(), batch_size=4, num_workers=2, shuffle=True)
     told[str(multi)] = [target.tolist() for _ in range(2) for _, target in loader]
     told[f"ours {multi}"] = isinstance(loader, stoker.DataLoader)
+
+from PIL import Image
+class Pictures(Images):
+    transform = None  # timm puts its own here
+    def __getitem__(self, index):
+        return self.transform(Image.new("RGB", (12, 12), (index, index, index))), index
+told["created"] = []
+for options in ({"is_training": True, "no_aug": True}, {"is_training": False}, {"is_training": True, "no_aug": True,
+                "use_prefetcher": True, "device": torch.device("cpu")}, {"is_training": True, "no_aug": True,
+                "use_multi_epochs_loader": True, "persistent_workers": False}):
+    options = {"use_prefetcher": False, "persistent_workers": False, **options}
+    loader = timm.data.create_loader(Pictures(), (3, 8, 8), batch_size=4, num_workers=2, **options)
+    epochs = [(target.tolist(), pictures.mean(dim=(1, 2, 3)).tolist()) for _ in range(2) for pictures, target in loader]
+    told["created"].append([len(loader), epochs, isinstance(getattr(loader, "loader", loader), stoker.DataLoader) == SWAPPED])
 print(json.dumps(told))
 """
 
@@ -118,6 +133,11 @@ def both(script: str, *words: str) -> list[dict[str, object]]:
 def test_timm() -> None:
     torchs, ours = both(TIMM)
     assert [ours["False"], ours["True"]] == [torchs["False"], torchs["True"]]
+    created: Any = ours["created"]
+    assert created == torchs["created"]
+    assert [(length, len(epochs), whose) for length, epochs, whose in created] == [
+        (2, 4, True), (3, 6, True), (2, 4, True), (2, 4, True),
+    ]  # fmt: skip
     assert [ours["ours False"], ours["ours True"], torchs["ours True"]] == [True, True, False]
 
 

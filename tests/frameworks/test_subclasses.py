@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,41 @@ def test_pygs_loader_is_stokers_under_run(workers: int) -> None:
     batches, ours = in_fork(read_graphs, workers, True, swapped=True)
     assert (batches, False) == in_fork(read_graphs, workers, True)
     assert ours
+
+
+def read_nodes(workers: int, per_worker: bool) -> tuple[list[Any], bool, int]:
+    """Two epochs of the base of PyG's NeighborLoader, whose own sampler needs a package that is compiled for it."""
+    sampling = needs("torch_geometric.sampler")
+
+    class Neighbours(sampling.BaseSampler):  # type: ignore[name-defined]
+        edge_permutation = None
+
+        def sample_from_nodes(self, given: Any) -> Any:
+            nodes = torch.cat([given.node, (given.node + 1) % 20]).unique()
+            none = torch.zeros(0, dtype=torch.long)
+            return sampling.SamplerOutput(nodes, none, none, None, metadata=(given.input_id, given.time))
+
+        def sample_from_edges(self, *_: Any) -> Any:
+            raise NotImplementedError
+
+    torch.manual_seed(5)
+    graph = needs("torch_geometric.data").Data(
+        x=torch.arange(20.0)[:, None], edge_index=torch.zeros(2, 0).long()
+    )
+    options = {"num_workers": workers, "filter_per_worker": per_worker}
+    loader = geometric.NodeLoader(graph, Neighbours(), batch_size=6, shuffle=True, **options)
+    batches = [(batch.x.flatten().tolist(), batch.batch_size) for _ in range(2) for batch in loader]
+    with loader.enable_cpu_affinity([0]) if workers == 1 else contextlib.nullcontext():
+        bound = sum(1 for _ in loader)
+    return batches, isinstance(loader, stoker.DataLoader), bound
+
+
+@pytest.mark.parametrize(("workers", "per_worker"), [(0, False), (1, False), (2, True)])
+def test_pygs_node_loader_is_stokers_under_run(workers: int, per_worker: bool) -> None:
+    batches, ours, bound = in_fork(read_nodes, workers, per_worker, swapped=True)
+    assert (batches, False, bound) == in_fork(read_nodes, workers, per_worker)
+    assert ours
+    assert (len(batches), bound) == (8, 4)
 
 
 def test_pygs_batches_resume() -> None:
