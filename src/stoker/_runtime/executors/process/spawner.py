@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing import forkserver, popen_forkserver, spawn, util
 from types import FunctionType, ModuleType
 from typing import Any
@@ -84,8 +85,7 @@ class Spawner:
             except _TemplateGone as why:
                 self._drop(logging.WARNING, str(why))
         with self._spec_fds() as spec_fds:
-            boot.spec_fds = spec_fds
-            process = launcher.start(self._context, entry.run, boot)
+            process = launcher.start(self._context, entry.run, replace(boot, spec_fds=spec_fds))
         self._due -= 1
         return process
 

@@ -91,8 +91,14 @@ def _arrive(worker: int, passed: list[Any], rest: tuple[Any, ...]) -> WorkerBoot
     )  # fmt: skip
 
 
-inherited: WorkerSpec | None = None
+_inherited: WorkerSpec | None = None
 """The spec that the template unpacked before it forked this process."""
+
+
+def inherit(spec: WorkerSpec) -> None:
+    """Keep the spec for workers that are forked from this process. Called by the template."""
+    global _inherited
+    _inherited = spec
 
 
 def run(boot: WorkerBoot) -> None:
@@ -170,7 +176,7 @@ class _WorkerLoop:
         try:
             spec = boot.spec
             if spec is None:
-                spec = inherited if boot.spec_fds is None else boot.spec_fds.unpack()
+                spec = _inherited if boot.spec_fds is None else boot.spec_fds.unpack()
             assert isinstance(spec, WorkerSpec)
             if boot.restore is not None:
                 boot.restore()

@@ -88,7 +88,7 @@ def unpack_once(spec_fds: SpecFds) -> str:
     try:
         os.close(os.pidfd_open(os.getpid()))
         before = _BeforeUnpacking(_descriptors(), _threads())
-        main.inherited = spec_fds.unpack()
+        main.inherit(spec_fds.unpack())
     except Exception as error:  # the workers raise it too, as any error of the dataset
         return f"unpacking it raised {type(error).__name__}: {error}"
     return _unfit(before)
