@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 
 import pytest
 
@@ -229,6 +230,16 @@ class TestLogs:
         line = BUS[:80]
         assert stoker.explain(f"{line}\n{BUS[80:160]}\n{BUS[160:]}").code == "STK201"
 
+    def test_a_traceback_that_stands_indented(self):
+        """In code that somebody quotes, or in a launcher's summary; what comes after it stays where it is."""
+        quoted = "    Traceback (most recent call last):\n      File \"a.py\", line 3\n\n    KeyError: 'x'\n  time: 3\n"
+        log = logs.of_text(f"words\n{quoted}")
+        assert (
+            log.text
+            == "words\nTraceback (most recent call last):\n  File \"a.py\", line 3\n\nKeyError: 'x'\n  time: 3\n"
+        )
+        assert log.at(log.text.index("KeyError")) == (5, "KeyError: 'x'")
+
     def test_utf_16_of_powershell(self):
         assert explain_log(logs.of_file(io.BytesIO(f"first\r\n{BUS}\r\n".encode("utf-16")))).code == "STK201"
 
@@ -304,6 +315,22 @@ def test_a_long_answer_loses_what_is_missed_least_and_keeps_the_next_command():
     assert "STK801" not in str(found)
     short = dataclasses.replace(found, finding=Finding("STK201", "high", "evidence", "Set it."))
     assert "Also      STK800" in str(short)
+
+
+def test_the_last_of_many_marks_counts():
+    """Most say nothing: what must stand near them does not."""
+    text = "OSError: Too many open files\n" * 5000 + '  File "resource_sharer.py", line 3, in detach\n'
+    found = stoker.explain(text)
+    assert found.code == "STK202"
+    assert found.line_number > 4000
+
+
+def test_no_mark_begins_with_an_endless_word():
+    """It would be tried at each letter of a word, to the word's end: minutes for 100 kB without a space."""
+    endless = re.compile(r"(?:\(\?\w+\)|\(\?:)*(?:\\[wS]|\[\^?[^\]]+\])[+*]")
+    assert endless.match(r"\w+(?: \w+)? in DataLoader worker")
+    marks = [mark.pattern for check in catalogue() for mark in check.marks]
+    assert [pattern for pattern in marks if endless.match(pattern)] == []
 
 
 def test_millions_of_blank_lines_are_no_text_to_search():

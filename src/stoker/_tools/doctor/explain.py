@@ -36,7 +36,7 @@ PROCEDURE = (
 _OWN_LINE = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b", re.MULTILINE)
 _FAILED = re.compile(
     r"Traceback \(most recent call last\)|\b\w*(?:Error|Exception)\b|^error: |^fatal: |^Killed\b|core dumped|panicked at|"
-    r"Watchdog caught",
+    r"Watchdog caught|failed assertion|Assertion [`'][^\n]{1,300}[`'] failed|\bAbort trap\b",
     re.MULTILINE,
 )
 """Something went wrong, whatever it was: a warning does not explain it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stoker._tools.doctor.check import Mark
 
 LOADER = (
-    r"DataLoader worker|DataLoaderIter|DataLoader\.\w|torch[\\/]utils[\\/]data[\\/](?:_utils[\\/])?\w+\.py(?!:\d+: \w*Warning)|"
+    r"DataLoader worker|DataLoaderIter|DataLoader\.\w|torch[\\/]utils[\\/]data[\\/](?:\w+[\\/]){0,3}\w+\.py(?!:\d+: \w*Warning)|"
     r"stoker[\\/._]|^(?: *|-{1,}> *\d+ +| *❱ *\d+ +[│ ]*)for [^\n]{1,120} in [^\n]{0,60}[Ll]oader\w*\b[^\n]{0,40}:"
 )
 """A loader took part: a frame of its code, its own words, or the line that iterates over it. Its mere name stands in progress
@@ -55,24 +55,36 @@ WITH_WORKERS = (
     r"\bnum_workers[\"']?\s{0,3}[=:]\s{0,3}[1-9]|--(?:num[-_])?(?:workers|nw)[ =][1-9]|\b[1-9]\d* num_workers"
 )
 """Options or words that say that there were workers."""
-ABOUT_LOADERS = r"(?i:\bdata ?loa?der|\bnum_workers?\b)"
+NO_WORKERS = (
+    r"(?ai:\b(?:num_?work\w*|num[-_ ]workers|workers_per_gpu|n_workers|workers)\b[`'\" ]{0,3}"
+    r"(?:=|:|to|as|is|was|改[成为]|设[成为]|设置为|为)?[`'\" ]{0,3}0\b(?![.]\d))"
+)
+"""People tell that it goes without workers."""
+ABOUT_LOADERS = r"(?ai:\bdata ?loa?der|\bnum_workers?\b)"
 """People tell what they did in words."""
 FEEDING = r"multiprocessing[\\/]queues\.py\", line \d+, in _feed\b"
 """The thread of a queue was sending a batch."""
 POOLS = (
     r"multiprocess(?:ing)?[\\/]pool\.py|concurrent[\\/]futures|joblib[\\/]|loky|billiard|celery|(?:Spawn|Fork)Pool|pathos[\\/]|"
-    r"multiprocessing[\\/.]managers\b|SyncManager|tensorpack[\\/]|[\\/](?:uvicorn|gunicorn)\b"
+    r"multiprocessing[\\/.]managers\b|SyncManager|tensorpack[\\/]|[\\/](?:uvicorn|gunicorn)\b|"
+    r"Using TensorFlow backend|\bfit_generator\b|\buse_multiprocessing\b|\bgluon\.data\b|\bmxnet[\\/]|[\\/](?:keras|paddle)[\\/]\w|"
+    r"DataLoader process \(pid|(?i:\bpaddle(?:paddle)?\b)"
 )
-"""Other ways to have processes."""
+"""Other ways to have processes, those of other frameworks among them."""
 QUOTED_LOADER = (
     r"^(?:-{1,}>|❱)? {0,6}\d{1,5} [^\n]{0,200}(?:[Dd]ata|[Tt]rain|[Vv]al|[Vv]alid|[Tt]est|[Ee]val)_?[Ll]oader"
 )
 """A notebook or rich quotes a line of a program that names a loader."""
-ABOUT_TRAINING = r"(?i:\bdata ?loa?der|\bnum_workers?\b|torch|\btrain|\bepoch|\bworkers?\b)"
+ABOUT_TRAINING = (
+    r"(?ai:\bdata ?loa?der|\bnum_workers?\b|torch|\btrain|\bepoch|\bworkers?\b|训练|訓練|学習|학습)"
+)
 """People tell of a training, if no more than that."""
-HANGING = r"(?:(?<!may[ ])hangs?\b|hanging|hung\b|stuck|stall(?:s|ed|ing)|dead ?locks?\b|(?<!even[ ])fr(?:eezes?|eezing|ozen?)\b)"
+HANGING = (
+    r"(?:(?<!may[ ])hangs?\b|hanging|hung\b|stuck|stall(?:s|ed|ing)|seizes? up\b|卡住|卡死|死锁|不动|"
+    r"(?<!lead[ ]to[ ])(?<!avoid[ ])dead ?lock(?:s|ed|ing)?\b|(?<!even[ ])fr(?:eezes?|eezing|ozen?)\b)"
+)
 """People say that nothing goes on."""
-ERROR_LINE = r"^(?:\w+\.)*\w*(?:Error|Exception)\b"
+ERROR_LINE = r"^(?:\w+\.)*(?:\w+(?:Error|Exception)\b|(?:Error|Exception)\b(?! \w))"
 """An exception's own line: what people tell beside it is not needed."""
 
 
@@ -91,9 +103,10 @@ def by_a_loader(pattern: str, *, weight: int, never: tuple[str, ...] = ()) -> tu
 
 def told(words: str, *, weight: int = 5, never: tuple[str, ...] = ()) -> Mark:
     """A mark of what people tell of a loader in words of their own, within one line and without an exception's line."""
-    loader = r"(?:data ?loa?ders?\b|num_work\w*)"
+    loader = r"(?:data ?loa?ders?\b|num_work\w*|workers_per_gpu|torchdata\b|webdataset\b|multiprocessing_context\b)"
     return Mark(
-        rf"(?i)\b(?:{words})[^\n]{{0,120}}\b{loader}|\b{loader}[^\n]{{0,120}}\b(?:{words})",
-        never=(ERROR_LINE, FOREIGN, *never),
+        rf"(?ai)(?:\b|(?=[^\x00-\x7f]))(?:{words})[^\n]{{0,120}}\b{loader}"
+        rf"|\b{loader}[^\n]{{0,120}}(?:\b|(?=[^\x00-\x7f]))(?:{words})",
+        never=(ERROR_LINE, FOREIGN, POOLS, *never),
         weight=weight,
     )

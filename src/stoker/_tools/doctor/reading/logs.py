@@ -81,6 +81,7 @@ _BOX_PATH = re.compile(
 """The first line of a path that rich broke: its end, with "in" and a name, is on the next."""
 _TYPED = str.maketrans("‘’‛“”：（）", "'''\"\":()")
 """Signs that editors and keyboards put for those that programs print."""
+_INDENTED = re.compile(r"([ \t]{1,40})Traceback \(most recent call last\):$")
 _CONTINUED = "\x01"
 _FRAMES = ("─", "━", "╭", "╰", "╮", "╯")
 _MOST_BLANK = 3
@@ -209,7 +210,7 @@ class _Windows:
 
 
 def _joined(kept: list[tuple[int, str]], *, whole: bool) -> Log:
-    plain = [(number, each) for number, line in kept for each in _plain(line)]
+    plain = list(_outdented((number, each) for number, line in kept for each in _plain(line)))
     breaks = _break_width([line for _, line in plain])
     parts: list[str] = []
     starts: list[int] = []
@@ -227,6 +228,18 @@ def _joined(kept: list[tuple[int, str]], *, whole: bool) -> Log:
         parts.append(line if goes_on else line + "\n")
         place += len(parts[-1])
     return Log("".join(parts), tuple(starts), tuple(numbers), whole)
+
+
+def _outdented(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Moves tracebacks to the left that stand indented, in a summary or in code that somebody quotes."""
+    indent = ""
+    for number, line in lines:
+        head = _INDENTED.match(line)
+        if head:
+            indent = head[1]
+        elif line.strip() and not line.startswith(indent):
+            indent = ""
+        yield number, line[len(indent) :] if line.startswith(indent) else line
 
 
 def _break_width(lines: list[str]) -> int:

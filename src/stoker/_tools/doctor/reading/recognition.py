@@ -19,6 +19,8 @@ QUOTED_WEIGHT = 9
 _QUOTED_LINE = re.compile(r"[ \t]*\d{1,5}[ \t│]")
 _BEFORE_CHARS, _AFTER_CHARS = 8000, 4000
 """Around a match: where its ``also`` and ``never`` are looked for."""
+_MOST_MATCHES = 1000
+"""Of a mark that a text repeats without end: the first and the last of them are looked at."""
 _PASSED = re.compile(
     r"(?:(?:\A|(?<=(?:it/s|s/it)\]\n))(?:\w+\.)*\w+Error: [^\n]*\n(?=Exception ignored))?"  # a bar may stand before it
     r"Exception ignored (?:in|while)[^\n]*\n(?:Traceback[^\n]*\n)?"
@@ -32,7 +34,8 @@ that is said in them."""
 _RAISED = re.compile(
     r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception)(?:\b|Traceback \(most)|\braised \w+Error\b|\b[A-Z]\w*(?:Error|Exception)\([\"']|"
     r"^CUDA error: "
-    r"|^Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+(?!KeyboardInterrupt)[\w.]+(?:: |$)",
+    r"|^Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+(?!KeyboardInterrupt)[\w.]+(?:: |$)"
+    r"|\b[A-Z]\w*(?:Error|Exception): \S|\b[Rr]aise \w+Error\b|^Error executing job with overrides",
     re.MULTILINE,
 )
 _NOTED = re.compile(r"stoker explain (STK\d{3})")
@@ -97,7 +100,10 @@ def _add(found: dict[str, FoundMark], sign: FoundMark) -> None:
 def _place(mark: Mark, text: str) -> tuple[int | None, bool]:
     """Where a mark is first found with all that must stand near it and nothing that must not; True if only in quoted source."""
     quoted: int | None = None
-    for match in compiled(mark.pattern).finditer(text):
+    matches = list(compiled(mark.pattern).finditer(text))
+    if len(matches) > _MOST_MATCHES:
+        matches = matches[: _MOST_MATCHES // 2] + matches[-_MOST_MATCHES // 2 :]
+    for match in matches:
         around = text[max(0, match.start() - _BEFORE_CHARS) : match.end() + _AFTER_CHARS]
         if all(compiled(each).search(around) for each in mark.also) and not any(
             compiled(each).search(around) for each in mark.never

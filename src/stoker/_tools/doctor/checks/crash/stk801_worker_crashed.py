@@ -30,7 +30,7 @@ does not, a library broke in the fork: use `multiprocessing_context="forkserver"
 from __future__ import annotations
 
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.wording import FOREIGN, IN_WORKER, PIDS, told
+from stoker._tools.doctor.wording import ABOUT_LOADERS, FOREIGN, FRAME, IN_WORKER, PIDS, POOLS, told
 
 CHECK = Check(
     __name__,
@@ -51,11 +51,25 @@ CHECK = Check(
             weight=23,
         ),
         Mark(rf"(?:DataLoader )?worker {PIDS} exited unexpectedly with exit code -(?!7\b|9\b)\d+", weight=22),
-        told(r"segmentation fault|segfault\w*|seg fault\w*|core dumped"),
+        told(r"segmentation fault|segfault\w*|seg fault\w*|core dumped", weight=6),
+        Mark(  # what the C library said of it, where torch's words were cut off
+            r"\b(?:malloc\w*|free|munmap_chunk|realloc)\(\): |\bdouble free or corruption|\bstack smashing detected",
+            also=(r"_error_if_any_worker_fails",),
+            weight=16,
+        ),
         Mark(
             r"Fatal Python error: (?:Segmentation fault|Aborted|Illegal instruction|Floating[ -]point exception)",
             also=(IN_WORKER,),
             weight=22,
+        ),
+        Mark(  # told in words
+            r"Fatal Python error: ",
+            also=(
+                r"(?i)\bworkers? (?:process(?:es)? )?(?:is|was|are|were|gets?|got|been|dies|died|crash\w*)\b",
+                ABOUT_LOADERS,
+            ),
+            never=(FRAME, FOREIGN, POOLS),
+            weight=7,
         ),
     ),
     rows=(1, 11),

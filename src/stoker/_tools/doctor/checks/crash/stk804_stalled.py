@@ -29,7 +29,19 @@ If the wait was only long and not endless, batches are slow: STK705, `stoker pro
 from __future__ import annotations
 
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.wording import HANGING, told
+from stoker._tools.doctor.wording import (
+    ABOUT_TRAINING,
+    ERROR_LINE,
+    FOREIGN,
+    FRAME,
+    HANGING,
+    NO_WORKERS,
+    POOLS,
+    told,
+)
+
+_WARNED = r"excessive worker creation|may hang\b|do not survive|stoker explain"
+"""A warning says what might come."""
 
 CHECK = Check(
     __name__,
@@ -46,7 +58,25 @@ CHECK = Check(
             weight=8,
         ),
         Mark(r"WorkerStalled: ", weight=14),
-        told(HANGING, never=(r"excessive worker creation", r"spawn_main")),
+        Mark(  # told in words: without workers it goes on
+            rf"(?i)(?:\b|(?=[^\x00-\x7f])){HANGING}",
+            also=(NO_WORKERS,),
+            never=(FRAME, ERROR_LINE, FOREIGN, POOLS, _WARNED),
+            weight=5,
+        ),
+        Mark(  # told in words, of a training whose loader is named elsewhere
+            rf"(?i)(?:\b|(?=[^\x00-\x7f])){HANGING}",
+            also=(r"(?i)\bdata ?loa?ders?\b(?! ?\d|:)", r"(?i)\btrain"),
+            never=(FRAME, ERROR_LINE, FOREIGN, POOLS, _WARNED, r"(?i:init_process_group|\bddp\b)"),
+            weight=5,
+        ),
+        Mark(  # told in words: OpenCV's threads
+            r"cv2\.setNumThreads\(0\)",
+            also=(rf"(?i)\b{HANGING}", ABOUT_TRAINING),
+            never=(FRAME, ERROR_LINE, FOREIGN, POOLS),
+            weight=5,
+        ),
+        told(HANGING, never=(r"excessive worker creation|do not survive", r"spawn_main")),
     ),
     rows=(5, 6),
 )

@@ -33,6 +33,7 @@ CHECK = Check(
     marks=(
         Mark(r"Pin memory thread exited unexpectedly", weight=12),
         Mark(r"not enough values to unpack \(expected 2, got 0\)", also=(r"in _pin_memory_loop",), weight=11),
+        Mark(r"in _pin_memory_loop\n *idx, data = r\nValueError: ", weight=10),  # the same, cut off
         Mark(r"Caught \w+ in pin memory thread for device", weight=11),
     ),
     rows=(28,),

@@ -29,7 +29,16 @@ on their way (harmless at exit). Batches that outlive their loader have to be cl
 from __future__ import annotations
 
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.wording import FOREIGN, FRAME, LOADER, NETWORK, OTHERS, POOLS, WITH_WORKERS
+from stoker._tools.doctor.wording import (
+    ERROR_LINE,
+    FOREIGN,
+    FRAME,
+    LOADER,
+    NETWORK,
+    OTHERS,
+    POOLS,
+    WITH_WORKERS,
+)
 
 CHECK = Check(
     __name__,
@@ -63,6 +72,12 @@ CHECK = Check(
             also=(r"spawn_main|multiprocessing[\\/]reduction\.py",),
             never=(OTHERS, POOLS),
             weight=9,
+        ),
+        Mark(  # an index was being sent, and the words were cut off
+            r"index_queues\[[^\n]{1,60}\]\.put\(",
+            also=(r"connection\.py\", line \d+, in _send(?:_bytes)?\b",),
+            never=(ERROR_LINE, FOREIGN, r"KeyboardInterrupt"),
+            weight=7,
         ),
         Mark(r"digest (?:sent was rejected|received was wrong)", weight=16),
         Mark(

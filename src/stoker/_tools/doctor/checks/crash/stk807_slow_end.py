@@ -29,7 +29,7 @@ them by pid.
 from __future__ import annotations
 
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.wording import ABOUT_LOADERS, FEEDING, FOREIGN
+from stoker._tools.doctor.wording import ABOUT_LOADERS, ERROR_LINE, FEEDING, FOREIGN
 
 CHECK = Check(
     __name__,
@@ -49,6 +49,12 @@ CHECK = Check(
             r"|^ *_shutdown_workers \([^)\n]{0,300}dataloader\.py:\d+\)",
             never=(r"can only (?:test|join) a child", FOREIGN),
             weight=9,
+        ),
+        Mark(  # the same, of several processes, its end cut off
+            r"w\.join\(timeout=_utils\.MP_STATUS_CHECK_INTERVAL\)",
+            also=(r"in _shutdown_workers\b",),
+            never=(r"can only (?:test|join) a child", FOREIGN, ERROR_LINE, r"in _next_data\b"),
+            weight=6,
         ),
         Mark(
             r"could not acquire lock for <[^\n]{1,80}> at interpreter shutdown, possibly due to daemon threads",

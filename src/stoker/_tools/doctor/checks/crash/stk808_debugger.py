@@ -24,7 +24,7 @@ Use `num_workers=0` to debug: the dataset then runs in the main process, with th
 from __future__ import annotations
 
 from stoker._tools.doctor.check import Check, Mark
-from stoker._tools.doctor.wording import IN_WORKER, LOADER
+from stoker._tools.doctor.wording import ABOUT_LOADERS, ERROR_LINE, FRAME, HANGING, IN_WORKER, LOADER, POOLS
 
 CHECK = Check(
     __name__,
@@ -37,6 +37,12 @@ CHECK = Check(
             r"EOFError: EOF when reading a line|OSError: \[Errno 25\] Inappropriate ioctl",
             also=(IN_WORKER, r"pdb\.py|bdb\.py|debugger"),
             weight=20,
+        ),
+        Mark(  # told in words
+            r"(?ai)\b(?:i?pdb|breakpoints?|set_trace|debug the data ?loader)\b",
+            also=(ABOUT_LOADERS, rf"(?i)(?:\b|(?=[^\x00-\x7f])){HANGING}"),
+            never=(FRAME, ERROR_LINE, POOLS, r"(?i)\bbackward\b|objc\[\d"),
+            weight=6,
         ),
     ),
 )

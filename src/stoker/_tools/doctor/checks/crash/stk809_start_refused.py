@@ -35,7 +35,7 @@ from stoker._record.finding import Finding, counted
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import LOADER
+from stoker._tools.doctor.wording import ABOUT_LOADERS, ERROR_LINE, FRAME, LOADER, POOLS, TRAINERS
 
 _FEW = 64
 _PER_WORKER = 4
@@ -83,6 +83,18 @@ CHECK = Check(
             weight=25,
         ),
         Mark(r"can't start new thread", also=(LOADER,), never=(r"uvicorn|gunicorn|tornado",), weight=22),
+        Mark(  # told in words
+            r"(?i)can't start new thread", also=(ABOUT_LOADERS,), never=(ERROR_LINE, FRAME, POOLS), weight=6
+        ),
+        Mark(  # the frames that tell who started it were cut off
+            r"(?i)can't start new thread",
+            also=(TRAINERS,),
+            never=(
+                r"uvicorn|gunicorn|tornado|threading\.py\", line \d+, in start|tensorboard|wandb|mlflow|neptune|comet_ml",
+                POOLS,
+            ),
+            weight=10,
+        ),
         Mark(
             r"_MultiProcessingDataLoaderIter'? object has no attribute '_(?:workers_status|shutdown|workers|"
             r"pin_memory_thread\w*)'",

@@ -45,7 +45,7 @@ from stoker._tools.doctor.facts.process import ProcessFacts
 from stoker._tools.doctor.facts.samples import SampleFacts
 from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.facts.worker import WorkerFacts
-from stoker._tools.doctor.wording import ABOUT_LOADERS, FRAME, IN_WORKER, LOADER, NETWORK
+from stoker._tools.doctor.wording import ABOUT_LOADERS, FRAME, IN_WORKER, LOADER, NETWORK, POOLS
 
 _USUAL = 1024
 _UNLIMITED = 1 << 62
@@ -142,6 +142,9 @@ def _in_words(limit: int) -> str:
     return "any number" if limit >= _UNLIMITED else str(limit)
 
 
+_NOT_OURS = r"uvicorn|nginx|(?i:\binotify|\bEMFILE: |\btf\b|tensorflow|keras)|[Tt]oo many open files: ?['\"/]"
+"""Servers, Node, another framework, and files that the program itself leaves open."""
+
 CHECK = Check(
     __name__,
     __doc__,
@@ -161,7 +164,7 @@ CHECK = Check(
             weight=20,
         ),
         Mark(
-            r"[Tt]oo many open files",
+            r"[Tt]oo many (?:open files|files open)",
             also=(
                 rf"{IN_WORKER}|reductions\.py|resource_sharer|rebuild_storage|{LOADER}|\b(?:get|build|make)_\w*data_?loaders?\(",
             ),
@@ -171,8 +174,14 @@ CHECK = Check(
         Mark(  # told in words
             r"(?i)too many (?:open files|files open)|\bEMFILE\b",
             also=(rf"{ABOUT_LOADERS}|reductions?\.py|resource_sharer|set_sharing_strategy\(",),
-            never=(FRAME, NETWORK, r"uvicorn|nginx"),
+            never=(FRAME, NETWORK, _NOT_OURS),
             weight=9,
+        ),
+        Mark(  # nothing tells more than that there was a training; a file's name would tell of another cause
+            r"\[Errno 24\] Too many open files(?!: ?['\"/])",
+            also=(r"(?i)\btrain|\bepoch|\bnum_workers\b",),
+            never=(FRAME, NETWORK, POOLS, r"(?i)uvicorn|nginx|\bserver\b|\bnode\b|\btf\b|tensorflow|keras"),
+            weight=7,
         ),
         Mark(r"needs descriptors and the system refused them", weight=28),
     ),

@@ -119,7 +119,7 @@ CHECK = Check(
             weight=2,
         ),
         Mark(r"semaphore_tracker: There appear to be \d+ leaked semaphores? to clean up", weight=2),
-        Mark(r"FileExistsError: \[Errno 17\] File exists: '/(?:psm_\w+|torch_\w+|\d{6}_\w+)'", weight=18),
+        Mark(r"\bFile exists: ['\"]/(?:psm_\w+|torch_\w+|\d{5,7}_\w+)['\"]", weight=18),
         Mark(
             r"unable to open shared memory object </torch_\w+> in read[-/]write mode: File exists", weight=28
         ),

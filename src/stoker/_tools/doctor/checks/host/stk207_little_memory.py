@@ -32,7 +32,7 @@ from stoker._record.finding import Finding, size
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.host.machine import MachineFacts
 from stoker._tools.doctor.facts.target import LoaderArguments, TargetFacts
-from stoker._tools.doctor.wording import LOADER
+from stoker._tools.doctor.wording import LOADER, POOLS
 
 _LITTLE_BYTES = 1 << 30
 _FORKED_BYTES = 11 << 20
@@ -134,6 +134,12 @@ CHECK = Check(
             r"(?:Couldn't open shared (?:file mapping|event)|unable to open shared file mapping|"
             r"Couldn't map view of shared file)[^\n]{0,200}(?:error code: <(?:1455|8|5|0|87)>)?",
             weight=24,
+        ),
+        Mark(  # a title above a child's frames
+            r"(?i)\bpag(?:e|ing) ?files?\b|页面文件",
+            also=(r"spawn_main|multiprocessing[\\/]spawn\.py",),
+            never=(POOLS,),
+            weight=14,
         ),
         Mark(r"there is no room for the pages|memory that a batch needs cannot be had", weight=20),
     ),

@@ -195,8 +195,17 @@ CHECK = Check(
         Mark(
             r"(?i)\bmemory leak|\b(?:memory|ram)\b.{0,60}\b(?:grow\w*|increas\w+|climb\w*|leak\w*|decreas\w+)\b|"
             r"\bincreas\w+ (?:of )?(?:cpu |ram |main )?(?:memory|ram)\b",
-            also=(r"(?i)\bdata ?loader",),
+            also=(r"(?i)\bdata ?loader|\bnum_workers\b",),
             never=(_DEVICE, ERROR_LINE),
+            weight=5,
+        ),
+        Mark(
+            r"(?i)\bcopy-on-(?:write|access|read)\b",
+            also=(
+                r"(?i)\bdata ?loa?der|\bnum_workers\b|\bworkers?\b|\bdatasets?\b",
+                r"(?i)\b(?:memory|ram)\b",
+            ),
+            never=(ERROR_LINE, r"(?i)\b(?:redis|postgres\w*|btrfs|zfs|qcow2?)\b"),
             weight=5,
         ),
     ),

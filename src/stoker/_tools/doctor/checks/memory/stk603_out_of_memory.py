@@ -147,7 +147,7 @@ CHECK = Check(
             weight=24,
         ),
         Mark(r"std::bad_alloc", also=(r"is killed by signal: Abort",), weight=24),
-        told(r"killed\b(?! by signal)", weight=6),
+        told(r"(?<!I[ ])(?<!we[ ])killed\b(?! (?:by signal|the|it)\b)", weight=6),
         told(r"(?:runs?|ran|running) out of (?:ram|cpu memory|main memory|system memory)\b"),
         Mark(r"Can't pickle <class 'MemoryError'>", also=(FEEDING,), weight=30),
         Mark(r"Caught (?:_ArrayMemoryError|MemoryError) in DataLoader worker process", weight=24),

@@ -53,7 +53,18 @@ from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.scan import ScanFacts, Unsendable
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import FEEDING, FRAME, LOADER, POOLS, STARTING, by_a_loader, told
+from stoker._tools.doctor.wording import (
+    ABOUT_LOADERS,
+    FEEDING,
+    FOREIGN,
+    FRAME,
+    LOADER,
+    OTHERS,
+    POOLS,
+    STARTING,
+    by_a_loader,
+    told,
+)
 
 _SHOWN = 5
 
@@ -133,6 +144,22 @@ CHECK = Check(
             also=(LOADER,),
             never=(FEEDING,),
             weight=20,
+        ),
+        Mark(  # below a title
+            r"Can't pickle [^\n]{1,200}: it's not the same object as",
+            also=(ABOUT_LOADERS,),
+            never=(FEEDING, OTHERS, POOLS),
+            weight=12,
+        ),
+        Mark(  # the head of a notebook's traceback, whose end was cut off
+            r"^(?:_?pickle\.)?PicklingError {2,}",
+            also=(rf"{ABOUT_LOADERS}|{LOADER}",),
+            never=(
+                POOLS,
+                FOREIGN,
+                r"pyspark|cloudpickle|serialization\.py|torch\.save|[Cc]an(?:'t|not) pickle",
+            ),
+            weight=7,
         ),
         *by_a_loader(
             r"KeyError: '__getstate__'|Can't pickle <type '\w+'>: attribute lookup",

@@ -80,7 +80,9 @@ def _description(each: LocalCode) -> str:
     return f"{each.path} ({each.kind}{name}{site})"
 
 
-_LOCAL = r"Can't (?:pickle|get) local object|Can't pickle <function <lambda> at 0x"
+_LOCAL = r"[Cc]an't (?:pickle|get) local object|Can't pickle <function <lambda> at 0x"
+_ELSEWHERE = rf"(?:{_LOCAL})[^\n]{{0,120}}?(?i:queue|executor|server|client|session)"
+"""Its name tells that something else has it."""
 
 CHECK = Check(
     __name__,
@@ -96,7 +98,7 @@ CHECK = Check(
             never=(FEEDING, POOLS, r"serialization\.py|copy\.py|torch\.save"),
             weight=12,
         ),
-        *by_a_loader(_LOCAL, never=(FEEDING,), weight=21),
+        *by_a_loader(_LOCAL, never=(FEEDING, _ELSEWHERE), weight=21),
         Mark(  # its name tells that a loader has it
             r"Can't (?:pickle|get) local object \W{1,2}[\w.<>]*"
             r"(?i:collat|transform|dataset|data_?loader|sampler|worker_init|augment)",

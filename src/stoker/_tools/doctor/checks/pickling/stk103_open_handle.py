@@ -52,7 +52,17 @@ from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.scan import Handle, ScanFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import ABOUT_LOADERS, FEEDING, FRAME, IN_WORKER, LOADER, OTHERS
+from stoker._tools.doctor.wording import (
+    ABOUT_LOADERS,
+    ABOUT_TRAINING,
+    ERROR_LINE,
+    FEEDING,
+    FRAME,
+    IN_WORKER,
+    LOADER,
+    OTHERS,
+    POOLS,
+)
 
 _SHARED = {
     "file": "workers share its one offset, so that a read in one of them moves it for all",
@@ -158,8 +168,21 @@ CHECK = Check(
         Mark(
             r"bad object header version number|[Ww]rong [Bb]-tree signature|bad symbol table node signature|"
             r"bad local heap signature",
-            never=(OTHERS,),
+            also=(rf"\A[^\n]{{1,300}}\s*\Z|{ABOUT_TRAINING}",),
+            never=(OTHERS, r"\bcorrupted\b"),
             weight=12,
+        ),
+        Mark(  # told in words
+            r"(?i)\b(?:hdf5|h5py|h5 files?)\b",
+            also=(
+                r"(?i)\bdata ?loa?der|\bnum_workers\b|\bmultiple workers\b",
+                (
+                    r"(?i)\bnum_work\w*[^\n]{0,30}(?:>|larger|greater|more)|\bmultiple (?:processes|workers)\b|"
+                    r"\bnot (?:thread|fork|process)[- ]safe\b"
+                ),
+            ),
+            never=(FRAME, ERROR_LINE, POOLS, r"(?i)pickl|\bmemory\b|\bslow"),
+            weight=5,
         ),
         Mark(r"(?i)\bbad CRC-32\b", also=(ABOUT_LOADERS,), never=(FRAME,), weight=12),
         Mark(_LMDB, also=(rf"{IN_WORKER}|{LOADER}",), weight=20),

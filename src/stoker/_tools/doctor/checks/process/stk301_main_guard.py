@@ -45,13 +45,16 @@ from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.sources.unguarded import uses
 from stoker._tools.doctor.wording import (
+    ABOUT_LOADERS,
     ERROR_LINE,
     FOREIGN,
     FRAME,
     LOADER,
     NETWORK,
+    NO_WORKERS,
     OTHERS,
     POOLS,
+    QUOTED_LOADER,
     RANKS,
     STARTING,
     TRAINERS,
@@ -92,7 +95,7 @@ def examine(target: TargetFacts) -> Iterator[Finding]:
 _IDIOM = r"not using fork to start your child processes and you have forgotten to use the proper idiom in the main module"
 _EMPTY = r"EOFError: Ran out of input"
 _BROKEN = r"BrokenPipeError: \[(?:Errno 32|WinError (?:109|232))\]|^BrokenPipeError {2,40}Traceback"
-_OWN_POOL = r"ProcessPoolExecutor|in Pool\b|\bPool\("
+_OWN_POOL = r"ProcessPoolExecutor|in Pool\b|\bPool\(|\bManager\(\)"
 """The line that starts processes makes a pool of its own."""
 _SPAWNED = r"spawn_main|in spawn\b|reduction\.pickle\.load"
 _OTHER_CAUSE = (
@@ -121,7 +124,7 @@ CHECK = Check(
             r"An attempt has been made to start a new process before the current process has finished its "
             r"bootstrapping phase",
             also=(r"num_workers",),
-            never=(r"\bPool\(",),
+            never=(_OWN_POOL,),
             weight=30,
         ),
         Mark(
@@ -140,13 +143,29 @@ CHECK = Check(
         Mark(  # told in words
             r"\[Errno 32\] Broken pipe",
             also=(
-                WITH_WORKERS + r"|(?i:\bnum_workers\b[^\n]{0,40}(?:greater|larger|more|>))",
-                r"(?i)\bwin(?:dows|10|11)?\b",
+                WITH_WORKERS + r"|(?i:\bnum_workers\b[^\n]{0,40}(?:greater|larger|more|>))|" + NO_WORKERS,
+                r"(?ai)\bwin(?:dows|10|11)?\b",
             ),
             never=(FRAME, FOREIGN, NETWORK),
             weight=8,
         ),
+        Mark(  # without its number
+            r"(?i)\bbroken ?pipe\b",
+            also=(
+                r"\b[A-Za-z]:[\\/]\w|(?i:\bwin(?:dows|10|11)\b)",
+                rf"{NO_WORKERS}|(?i:\btrain(?:ing|er|\.py)?\b)",
+            ),
+            never=(*_OTHER_CAUSE, ERROR_LINE, FOREIGN, NETWORK, POOLS, RANKS, r"subprocess|ffmpeg|\bstdin\b"),
+            weight=6,
+        ),
+        Mark(  # the head of a notebook's traceback, whose end was cut off
+            r"^BrokenPipeError {2,}Traceback",
+            also=(rf"{ABOUT_LOADERS}|{QUOTED_LOADER}",),
+            never=(*_OTHER_CAUSE, FOREIGN, NETWORK, POOLS, RANKS),
+            weight=8,
+        ),
         Mark(r"^ *freeze_support\(\)", also=(LOADER,), weight=14),
+        Mark(r"^RuntimeError: freeze_support\(\)", never=(POOLS, _OWN_POOL), weight=13),
         Mark(  # the second half of the same message
             _IDIOM,
             also=(LOADER,),
@@ -159,6 +178,34 @@ CHECK = Check(
             also=(_SPAWNED, rf"{LOADER}|{TRAINERS}|DataLoader"),
             never=_OTHER_CAUSE,
             weight=15,
+        ),
+        Mark(  # the child's frames were cut off
+            _EMPTY,
+            also=(
+                rf"{STARTING}|dataloader\.py\", line \d+, in __init__\n *w\b",
+                LOADER,
+                r"File \"[A-Za-z]:[\\/]",
+            ),
+            never=(*_OTHER_CAUSE, r"\[WinError \d"),
+            weight=13,
+        ),
+        Mark(  # its words were cut off too
+            r"\bEOFError\b",
+            also=(r"popen_spawn_win32|spawn_main", LOADER),
+            never=(*_OTHER_CAUSE, r"^(?!EOFError)(?:\w+\.)*\w*(?:Error|Exception)\b", POOLS, RANKS),
+            weight=9,
+        ),
+        Mark(  # told in words
+            _EMPTY,
+            also=(r"(?i)\bwin(?:dows|10|11)\b", r"(?i)\btrain"),
+            never=(*_OTHER_CAUSE, FRAME, POOLS, r"torch\.load\("),
+            weight=8,
+        ),
+        Mark(  # the child's first line beside the parent's, on Windows
+            r"^ *File \"<string>\", line 1, in <module>",
+            also=(LOADER, r"_MultiProcessingDataLoaderIter\(self\)|w\.start\(\)", r"File \"[A-Za-z]:[\\/]"),
+            never=(*_OTHER_CAUSE, ERROR_LINE, POOLS, RANKS),
+            weight=7,
         ),
         Mark(_EMPTY, also=(_SPAWNED,), never=(*_OTHER_CAUSE, OTHERS, POOLS), weight=12),
         Mark(

@@ -114,6 +114,13 @@ CHECK = Check(
             r"\bdata ?loader\b[^\n]{0,80}\bcuda (?:error: )?initiali[sz]ation error\b",
             weight=20,
         ),
+        Mark(r"_share_filename_: only available on CPU", never=(POOLS,), weight=22),
+        Mark(  # told in words
+            r"(?i)\bcuda context\b",
+            also=(r"(?i)\bfork", r"(?i)data ?loader|\bnum_workers\b"),
+            never=(FRAME, POOLS),
+            weight=6,
+        ),
         Mark(r"storage\._share_cuda_\(\)", also=(FEEDING,), weight=24),
         Mark(
             r"cannot pin '[\w.]*cuda[\w.]*' only (?:dense )?CPU (?:tensors|memory) can be pinned", weight=26

@@ -76,7 +76,7 @@ CHECK = Check(
             weight=26,
         ),
         Mark(
-            r"Expected an? '[\w:]+' (?:device type for generator|generator device) but found '[\w:]+'",
+            r"(?i)Expected an? '[\w:]+' (?:device type for generator|generator device) but found '[\w:]+'",
             never=(FRAME, r"\b(?:torch\.Generator|randperm|randint|multinomial)\("),
             weight=20,
         ),

@@ -31,7 +31,7 @@ from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.process import ProcessFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import ABOUT_TRAINING, FRAME, LOADER, POOLS, QUOTED_LOADER
+from stoker._tools.doctor.wording import ABOUT_TRAINING, ERROR_LINE, FRAME, LOADER, POOLS, QUOTED_LOADER
 
 
 def examine(process: ProcessFacts, target: TargetFacts) -> Iterator[Finding]:
@@ -65,8 +65,18 @@ CHECK = Check(
         Mark(
             r"daemonic processes are not allowed to have children",
             also=(rf"\A[^\n]{{0,300}}daemonic[^\n]{{0,60}}\s*\Z|{ABOUT_TRAINING}",),
-            never=(FRAME, POOLS, r"(?i)\b(?:celery|billiard|airflow)\b"),
+            never=(
+                FRAME,
+                POOLS,
+                r"(?i)\b(?:celery|billiard|airflow|fastapi|multiprocessing pool)\b|raised <class '",
+            ),
             weight=20,
+        ),
+        Mark(  # a pool's worker iterates over a loader, and the words were cut off
+            r"multiprocessing[\\/]pool\.py\", line \d+, in worker\n(?:(?!Traceback)[^\n]*\n){1,60}?"
+            r"[^\n]*\biter\([^\n]{0,60}[Ll]oader",
+            never=(ERROR_LINE,),
+            weight=8,
         ),
     ),
     rows=(46,),

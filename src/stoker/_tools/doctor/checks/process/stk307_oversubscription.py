@@ -45,7 +45,7 @@ from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.target import TargetFacts
 from stoker._tools.doctor.facts.worker import WorkerFacts
-from stoker._tools.doctor.wording import LOADER, OTHERS
+from stoker._tools.doctor.wording import ABOUT_TRAINING, LOADER, OTHERS
 
 _COMPUTING, _SOME = 0.2, 0.05
 """CPU time of other threads over that of the main one: from the first on they really compute, below the second it is noise."""
@@ -148,7 +148,14 @@ CHECK = Check(
     examine=examine,
     marks=(
         Mark(_REFUSED, also=(rf"{LOADER}|num_workers",), weight=20),
-        Mark(_REFUSED, never=(OTHERS,), weight=12),
+        Mark(  # alone, or in a training's log: programs of all kinds say it
+            _REFUSED,
+            also=(
+                rf"\A(?:[^\n]*(?:OpenBLAS|libgomp)[^\n]*(?:\n|\Z)|[ \t]*\n)+\Z|{ABOUT_TRAINING}|\bLOCAL_RANK\b",
+            ),
+            never=(OTHERS,),
+            weight=12,
+        ),
         Mark(
             r"std::system_error'\s{1,40}what\(\):\s{1,40}Resource temporarily unavailable",
             also=(r"is killed by signal: Abort",),

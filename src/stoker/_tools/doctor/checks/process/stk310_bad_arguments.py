@@ -46,8 +46,8 @@ CHECK = Check(
             r"multiprocessing_context can only be used with multi-process loading|"
             r"multiprocessing_context option should (?:specify a valid start method|be a valid context)|"
             r"(?:num_workers|timeout|prefetch_factor) option (?:should be non-negative|cannot be negative)|"
-            r"sampler option is mutually exclusive with shuffle|"
-            r"batch_sampler option is mutually exclusive with batch_size|"
+            r"sampler (?:option )?is mutually exclusive with shuffle|"
+            r"batch_sampler (?:option )?is mutually exclusive with batch_size|"
             r"batch_size=None option disables auto-batching and is mutually exclusive|"
             r"DataLoader with IterableDataset: expected unspecified|"
             r"attribute should not be set after \w{1,80} is initialized",

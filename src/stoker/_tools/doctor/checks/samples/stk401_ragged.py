@@ -73,7 +73,11 @@ CHECK = Check(
             never=(r"\b__getitems?__\b|\bCaught \w+ in DataLoader",),
             weight=20,
         ),
-        Mark(r"stack expects each tensor to be equal size", never=(FRAME,), weight=20),
+        Mark(
+            r"stack expects each tensor to be equal size",
+            never=(FRAME, r"samplers?\.py\", line \d+, in __iter__"),  # a sampler stacks indices
+            weight=20,
+        ),
         Mark(r"Trying to resize storage that is not resizable", also=(rf"{COLLATION}|{LOADER}",), weight=26),
         Mark(r"Trying to resize storage that is not resizable", never=(FRAME,), weight=20),
         Mark(

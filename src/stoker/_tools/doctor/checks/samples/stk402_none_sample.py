@@ -34,7 +34,7 @@ from stoker._record.finding import Edit, Finding, counted
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.samples import SampleFacts
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import COLLATION, FRAME, LOADER
+from stoker._tools.doctor.wording import ABOUT_LOADERS, COLLATION, ERROR_LINE, FRAME, LOADER
 
 _SHOWN = 5
 
@@ -100,6 +100,17 @@ CHECK = Check(
                 LOADER,
             ),
             weight=22,
+        ),
+        Mark(  # a collate_fn of one's own
+            r"\[[^\n]{1,80} for \w+ in (?:batch|samples|data|examples)\]\n(?:[ ~^]*\n)?"
+            r"TypeError: 'NoneType' object is not (?:subscriptable|iterable)",
+            weight=16,
+        ),
+        Mark(  # told in words
+            r"(?i)\breturn(?:s|ed|er|ing)? `?None\b",
+            also=(ABOUT_LOADERS, r"(?i)\b(?:datasets?|__getitem__|collat\w+|samples?)\b"),
+            never=(ERROR_LINE,),
+            weight=8,
         ),
         Mark(r"new\(\): data must be a sequence \(got NoneType\)", also=(COLLATION,), weight=24),
     ),

@@ -94,6 +94,9 @@ CHECK = Check(
             weight=32,
         ),
         Mark(r"batch must contain [^\n]{1,120}; found (?!<(?:class|type) 'NoneType'>)", weight=28),
+        Mark(  # a title, cut off
+            r"default_collate: batch must contain [^\n;]{1,120}(?:;|\Z)(?! found)", weight=24
+        ),
         Mark(r"can't convert np\.ndarray of type numpy\.object_", also=(COLLATION,), weight=26),
         Mark(
             r"(?:input types|result type \w+) can't be cast to the desired output type",

@@ -31,7 +31,7 @@ from stoker._record.finding import Edit, Finding
 from stoker._tools.doctor.check import Check, Mark
 from stoker._tools.doctor.facts.samples import SampleFacts, SampleFailure, collation
 from stoker._tools.doctor.facts.target import TargetFacts
-from stoker._tools.doctor.wording import ABOUT_LOADERS, FRAME
+from stoker._tools.doctor.wording import ABOUT_LOADERS, FOREIGN, FRAME
 
 _SHOWN = 5
 
@@ -107,15 +107,16 @@ CHECK = Check(
             weight=7,
         ),
         Mark(  # the sample's frames were cut off
-            r"^ *data = \[self\.dataset\[idx\] for idx in possibly_batched|"
+            r"^ *data = \[self\.dataset\[idx\]|"
             r"in <listcomp>\n *(?:batch|samples) = (?:self\.)?collate_fn\(\[(?:self\.)?dataset\[i\]",
             weight=6,
         ),
         Mark(  # the loader's frames were cut off
             r"File \"(?![^\"\n]{0,300}[\\/](?:h5py|torch|pandas)[\\/])[^\"\n]{0,300}[Dd]ata_?(?:[Ss]et|[Ll]oader)"
-            r"[^\"\n\\/]{0,60}\", line \d+, in (?:__getitems?__|get_item)\b",
+            r"(?:s?[\\/]\w{1,40}\.py|[^\"\n\\/]{0,60})\", line \d+, in (?:__getitems?__|get_item)\b",
             weight=7,
         ),
+        Mark(r"^ *line \d{1,5}, in __getitems?__$", never=(FOREIGN,), weight=6),  # the file's name too
         Mark(
             r"cannot identify image file|image file is truncated|broken data stream when reading image",
             also=(ABOUT_LOADERS,),
@@ -127,6 +128,22 @@ CHECK = Check(
             r"(?:cannot identify image file|image file is truncated|broken data stream when reading image)",
             weight=6,
         ),
+        Mark(  # a notebook's frames without workers, the rest cut off
+            r"^-{1,}> ?\d+ +data = self\._dataset_fetcher\.fetch\(index\)",
+            never=(FOREIGN, r"KeyboardInterrupt"),
+            weight=5,
+        ),
+        Mark(  # only the loader's own frames were left
+            r"^ *data = self\._next_data\(\)\n(?:[ ~^]*\n)?(?:\w+\.)*\w+(?:Error|Exception): ",
+            never=(FOREIGN,),
+            weight=6,
+        ),
+        Mark(  # only the line that iterates was left; what it unpacks is its own affair
+            r"^ *for [^\n]{1,120} in [^\n]{0,60}[Ll]oader\w*\b[^\n]{0,40}:\n(?:[ ~^]*\n)?"
+            r"(?:\w+\.)*\w+(?:Error|Exception): (?![^\n]*(?:unpack|iterable|subscriptable|callable|iterator))",
+            never=(FOREIGN,),
+            weight=5,
+        ),
         Mark(  # told in words
             r"(?<!def[ ])\b__getitem__\b",
             also=(ABOUT_LOADERS, r"\b[A-Z]\w*Error\b"),
@@ -134,6 +151,9 @@ CHECK = Check(
             weight=6,
         ),
         Mark(r"^\w*Error: Traceback \(most recent call last\):", also=(r"in _worker_loop",), weight=9),
+        Mark(  # a worker was making a batch, and the rest was cut off
+            r"in _worker_loop\n *data = fetcher\.fetch\(index\)", never=(r"KeyboardInterrupt",), weight=6
+        ),
         Mark(r"_utils[\\/]fetch\.py", also=(r"in (?:[\w.]+\.)?__getitems?__",), weight=7),
         Mark(r"Caught \w+(?: \w+)? in pin memory thread for device", weight=7),
         Mark(r"stoker: (?:while fetching|in the batch of) dataset ind", weight=9),
