@@ -38,8 +38,8 @@ def test_a_price_that_is_not_finite_is_refused(option: str, value: str, tmp_path
     """JSON has no such numbers, and a report none to show."""
     path = tmp_path / "run.json"
     journal.write(run(loader(WAITS_S)), path)
-    for command in (["report", path], ["profile", "train.py"]):
-        refused = CliRunner().invoke(main, [command[0], option, value, *map(str, command[1:])])
+    for command, argument in (("report", str(path)), ("profile", "train.py")):
+        refused = CliRunner().invoke(main, [command, option, value, argument])
         assert refused.exit_code == 2
         assert "is no finite number" in refused.output
 
