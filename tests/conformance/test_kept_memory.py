@@ -26,6 +26,8 @@ Pair = namedtuple("Pair", "rows labels")  # as in user code
 class Marked(torch.Tensor):
     """Like the images and boxes of torchvision."""
 
+    label: str
+
 
 class Matrix(np.ndarray):
     """Like np.memmap."""
