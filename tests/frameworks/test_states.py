@@ -131,6 +131,28 @@ def test_epochs_of_a_hub_stream_after_a_resumed_one_are_whole(how: dict[str, Any
     assert found == expected
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_hub_stream_that_is_set_to_another_epoch_goes_on_in_the_saved_one(workers: int) -> None:
+    """Alone it would ignore the state, and begin anew."""
+
+    def legs() -> tuple[Batches, Batches, int]:
+        stream, other = hub_stream(False), hub_stream(False)
+        with stoker.DataLoader(stream, batch_size=4, num_workers=workers) as loader:
+            stream.set_epoch(1)
+            iterator = iter(loader)
+            for _ in itertools.islice(iterator, 5):
+                pass
+            state = loader.state_dict()
+            expected = [numbers(batch["x"]) for batch in iterator]
+        with stoker.DataLoader(other, batch_size=4, num_workers=workers) as loader:
+            loader.load_state_dict(state)
+            return expected, [numbers(batch["x"]) for batch in loader], other.epoch
+
+    expected, found, epoch = in_fork(legs)
+    assert (found, epoch) == (expected, 1)
+    assert len(found) == 7
+
+
 @pytest.mark.parametrize("shards", [2, 4])
 @pytest.mark.parametrize("taken", [0, 5, 12])
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import logging
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -81,6 +82,8 @@ class EpochStart:
         if saved is None:
             return
         sampler_position.prepare(loader._index_sampler, saved)
+        if not saved.finished:
+            _go_to_epoch(loader.dataset, saved.streams or ())
         if saved.dataset_state is not None and is_stateful(loader.dataset):
             with generators_kept():  # it may put back what it drew from in a worker
                 loader.dataset.load_state_dict(copy.deepcopy(saved.dataset_state))
@@ -213,6 +216,21 @@ class EpochStart:
                 self._pulled = pulled
 
         self.source.iterator = _NotingIterator(note, self.source.iterator)
+
+
+def _go_to_epoch(dataset: Any, streams: Sequence[StreamState]) -> None:
+    """Set a stream to the epoch that its state is from. Hugging Face's ignore a state of another epoch, in silence."""
+    states = [each.dataset for each in streams if each.begun and isinstance(each.dataset, dict)]
+    saved = states[0].get("epoch") if states else None
+    epoch = getattr(dataset, "epoch", None)
+    if type(saved) is not int or type(epoch) is not int or saved == epoch:
+        return
+    if callable(getattr(dataset, "set_epoch", None)):
+        logging.getLogger("stoker").warning(
+            "the saved epoch has number %d, and the dataset was set to %d: it goes on with %d, as it was saved",
+            saved, epoch, saved,
+        )  # fmt: skip
+        dataset.set_epoch(saved)
 
 
 def _first_words(dataset: Any) -> Resume | None:
