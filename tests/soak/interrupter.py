@@ -6,6 +6,9 @@ in C, so that CPython itself handles it at the next of its own checks. An except
 signal is handled, and would leave references behind.
 
 Both trace the calling thread only, which has to be the main thread: handlers of signals run there.
+
+A tracer has to be kept: CPython 3.11 makes a frame's object before it calls one, which may collect garbage. If a finalizer then
+comes to the chosen place, another tracer is set, and CPython calls the one before without holding it.
 """
 
 from __future__ import annotations
@@ -50,9 +53,10 @@ class Rehearsal:
     def __init__(self) -> None:
         self.places: Counter[Place] = Counter()
         self._last: tuple[FrameType, int] | None = None
+        self._tracer = self._called
 
     def __enter__(self) -> Rehearsal:
-        sys.settrace(self._called)
+        sys.settrace(self._tracer)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -89,9 +93,10 @@ class Happening:
         self._place = place
         self._left = occurrence
         self._happen = happen
+        self._tracer = self._called
 
     def __enter__(self) -> Happening:
-        sys.settrace(self._called)
+        sys.settrace(self._tracer)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -128,10 +133,11 @@ class Interrupt:
         self._left = occurrence
         self._spared = spared
         self._before: Any = None
+        self._tracer = self._called
 
     def __enter__(self) -> Interrupt:
         self._before = signal.signal(signal.SIGINT, self._handle)
-        sys.settrace(self._called)
+        sys.settrace(self._tracer)
         return self
 
     def __exit__(self, *_: object) -> None:
