@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from stoker._runtime.executors.interrupt_delay import InterruptDelay
+
 _JOIN_S = 2.0
 _numbers = itertools.count()
 
@@ -29,17 +31,21 @@ class Job:
 
 
 class Housekeeper:
-    """Jobs in the order in which they are due. Any thread, in finalizers too; a forked child begins with an empty one."""
+    """Jobs in the order in which they are due. Any thread, in finalizers too; a forked child begins with an empty one.
+
+    The lock is entered itself, not through its condition: Ctrl-C could come in the condition's ``__enter__`` and leave it held.
+    """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.RLock())  # a finalizer may call in the middle of a call
+        self._lock = threading.RLock()  # a finalizer may call in the middle of a call
+        self._changed = threading.Condition(self._lock)
         self._jobs: list[Job] = []
         self._thread: threading.Thread | None = None
 
     def do(self, action: Callable[[], None], after_s: float = 0.0) -> Job | None:
         """Have it done on the housekeeper's thread. None where no thread can be had: then the caller has to see to it."""
         job = Job(time.monotonic() + after_s, action=action)
-        with self._changed:
+        with InterruptDelay(), self._lock:  # a thread that is known but was never started would do no job
             heapq.heappush(self._jobs, job)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="stoker-housekeeper", daemon=True)
@@ -60,7 +66,7 @@ class Housekeeper:
 
     def tidy(self) -> None:
         """Drop jobs that were forgotten. When none is left the thread ends, and this waits for that."""
-        with self._changed:
+        with InterruptDelay(), self._lock:
             self._jobs = [job for job in self._jobs if job.action is not None]
             heapq.heapify(self._jobs)
             idle = self._thread if not self._jobs else None
@@ -78,7 +84,7 @@ class Housekeeper:
 
     def _next(self) -> Callable[[], None] | None:
         """Wait for the next job; None when there is none, and this thread ends."""
-        with self._changed:
+        with self._lock:
             while True:
                 while self._jobs and self._jobs[0].action is None:
                     heapq.heappop(self._jobs)
