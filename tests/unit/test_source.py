@@ -42,6 +42,21 @@ class Counted(Sampler[int]):
         self.live = dict(state)
 
 
+class Put(Counted):
+    """Like torchdata's StatefulDistributedSampler it keeps where it was put until it is read."""
+
+    put = 0
+
+    def __iter__(self) -> Iterator[int]:
+        first, self.put = self.put, 0
+        for index in range(first, SIZE):
+            self.live["i"] = index + 1
+            yield index
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.put = state["i"]
+
+
 class Walk:
     def __init__(self) -> None:
         self.at = 0
@@ -80,6 +95,7 @@ class Chunked(Sampler[list[int]]):
         for start in range(begin * 4, SIZE, 4):
             self.done = start // 4 + 1
             yield list(range(start, min(SIZE, start + 4)))
+        self.done = 0
 
     def state_dict(self) -> dict[str, int]:
         return {"done": self.done}
@@ -129,6 +145,7 @@ KINDS: dict[str, Any] = {
     "drop_last": lambda: batched(SequentialSampler(range(SIZE)), drop_last=True),
     "list": lambda: [list(range(start, min(SIZE, start + 4))) for start in range(0, SIZE, 4)],
     "counted": lambda: batched(Counted()),
+    "put": lambda: batched(Put()),
     "walked": lambda: batched(Walked()),
     "chunked": Chunked,
     "replayed": Replayed,
@@ -151,6 +168,7 @@ def test_a_sampler_goes_on_from_any_batch(kind: str, every: int) -> None:
         second = opened(sampler, every)
         second.seek(saved)
         assert pull(second, 100)[0] == whole[taken:], taken
+        assert pull(opened(sampler), 100)[0] == whole, taken
 
 
 def test_snapshots_fall_on_the_same_batches_after_a_seek() -> None:

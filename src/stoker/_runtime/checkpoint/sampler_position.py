@@ -95,7 +95,7 @@ class IndexSource:
             self._pass_over(inner, saved.samples, last)
             self.before = [self.before]
         elif state.get("ended"):
-            self.iterator = iter(())
+            self._pass_the_end(inner, state)
         else:
             _tell(inner, state)
             size = saved.facts.batch_size or self._chunks.size
@@ -105,6 +105,21 @@ class IndexSource:
         kept = min(count, last)
         advance(iterator, count - kept)
         self.before = list(itertools.islice(iterator, kept))
+
+    def _pass_the_end(self, inner: Any, state: dict[str, Any]) -> None:
+        """Nothing is left of this epoch. A sampler that was put at its end has to get past it, or the next epoch is empty.
+
+        One whose state already means the next epoch gives an index instead. Its state is then loaded once more.
+        """
+        self.iterator = iter(())
+        if state.get("sampler") is None:
+            return
+        _tell(inner, state)
+        if not list(itertools.islice(inner, 1)):
+            return
+        if isinstance(inner, GeneratorType):
+            inner.close()  # now, because it may still change the sampler
+        self._sampler.load_state_dict(copy.deepcopy(state["sampler"]))
 
     @property
     def restarts(self) -> bool:
