@@ -219,8 +219,11 @@ class EpochStart:
 
 
 def _go_to_epoch(dataset: Any, streams: Sequence[StreamState]) -> None:
-    """Set a stream to the epoch that its state is from. Hugging Face's ignore a state of another epoch, in silence."""
-    states = [each.dataset for each in streams if each.begun and isinstance(each.dataset, dict)]
+    """Set a stream to the epoch that its state is from. Hugging Face's ignore a state of another epoch, in silence.
+
+    Before a stream's first batch they still give the number of the epoch before.
+    """
+    states = [each.dataset for each in streams if each.begun and each.at and isinstance(each.dataset, dict)]
     saved = states[0].get("epoch") if states else None
     epoch = getattr(dataset, "epoch", None)
     if type(saved) is not int or type(epoch) is not int or saved == epoch:
