@@ -91,15 +91,16 @@ class IndexSource:
             self._pass_over(self.iterator, saved.batches - saved.sampler_at, last)
             return
         inner = self._use_chunks()
+        indices = only_pulled(inner)
         if state is None:
-            self._pass_over(inner, saved.samples, last)
+            self._pass_over(indices, saved.samples, last)
             self.before = [self.before]
         elif state.get("ended"):
             self._pass_the_end(inner, state)
         else:
             _tell(inner, state)
             size = saved.facts.batch_size or self._chunks.size
-            advance(inner, (saved.batches - saved.sampler_at) * size)
+            advance(indices, (saved.batches - saved.sampler_at) * size)
 
     def _pass_over(self, iterator: Iterator[Any], count: int, last: int) -> None:
         kept = min(count, last)
@@ -115,7 +116,7 @@ class IndexSource:
         if state.get("sampler") is None:
             return
         _tell(inner, state)
-        if not list(itertools.islice(inner, 1)):
+        if not list(itertools.islice(only_pulled(inner), 1)):
             return
         if isinstance(inner, GeneratorType):
             inner.close()  # now, because it may still change the sampler
@@ -216,8 +217,8 @@ class SamplerBatches:
 
     def batches(self) -> Iterator[list[Any]]:
         """Lists of indices."""
-        inner, size = self.open(), self.size
-        while batch := list(itertools.islice(inner, size)):
+        indices, size = only_pulled(self.open()), self.size
+        while batch := list(itertools.islice(indices, size)):
             self.ended = len(batch) < size
             if self.ended and self._drop_last:
                 return
