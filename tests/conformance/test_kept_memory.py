@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
+import sys
 import warnings
 from array import array
 from collections import deque, namedtuple
@@ -17,6 +19,7 @@ import torch
 from torch.utils.data import Dataset, default_collate
 
 import stoker
+from stoker._runtime.executors import kept_memory as its_module
 from stoker._runtime.executors.kept_memory import KeptMemory
 
 ROWS, SIZE = 96, 4
@@ -218,6 +221,24 @@ def test_what_nobody_else_holds_is_not_copied(collate: Callable[[Any], Any]) -> 
         del box
     assert not kept_memory._takes_turns
     gc.collect()
+
+
+@pytest.mark.parametrize("fewer", [0, 1, 2])
+def test_pythons_differ_in_what_a_call_adds_to_a_count(fewer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to 3.13 the argument of ``sys.getrefcount`` is counted; from 3.14 on it is borrowed from the local name."""
+    count = sys.getrefcount
+    monkeypatch.setattr(sys, "getrefcount", lambda each: count(each) - fewer)
+    spec = importlib.util.find_spec(its_module.__name__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    whole, array, owner = torch.zeros(8), np.zeros(4), np.zeros(8)
+    batch = [torch.zeros(3), whole[:4], array, owner[:4], np.zeros(8)[:4], {"x": bytearray(3)}]
+    held = module.HeldMemory()
+    held.search(batch, 6)
+    found = [held.tensors.get(key, held.arrays.get(key)) for key in held.held()]
+    assert {id(each) for each in found} == {id(batch[1]), id(array), id(batch[3])}
 
 
 def test_a_copy_of_a_subclass_keeps_type_and_attributes() -> None:

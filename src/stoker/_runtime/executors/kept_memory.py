@@ -40,6 +40,15 @@ _PLAIN = frozenset((int, float, bool, complex, str, bytes, type(None)))
 _REFILLED = (bytearray, array, set)
 """Other objects that may be filled again, and that ``copy.copy`` copies as a whole."""
 
+
+def _counted_here() -> int:
+    each = object()
+    return sys.getrefcount(each)
+
+
+_HERE = _counted_here()
+"""What ``sys.getrefcount`` counts of our own: the local name and, before Python 3.14, the call's argument."""
+
 _use_count: Callable[[int], int] = getattr(torch._C, "_storage_Use_Count", lambda storage: 0)
 
 
@@ -181,7 +190,7 @@ class HeldMemory:
             self._inside[key] += 1
             if key in self._references:
                 continue
-            self._references[key] = sys.getrefcount(each) - 2  # this name and the call
+            self._references[key] = sys.getrefcount(each) - _HERE
             if isinstance(each, torch.Tensor):
                 self._add_tensor(key, each)
             elif isinstance(each, np.ndarray):
@@ -221,8 +230,8 @@ class HeldMemory:
             parts.setdefault(storage._cdata, set()).add(key)
             base = each._base
             if base is not None and id(base) not in self.tensors:
-                # Three references are usual: this name, the call's, and torch's own.
-                if id(base) not in bases and sys.getrefcount(base) > 3:
+                # One more is usual: torch's own.
+                if id(base) not in bases and sys.getrefcount(base) > _HERE + 1:
                     held.add(storage._cdata)
                 bases[id(base)] = base
                 parts[storage._cdata].add(id(base))
@@ -241,7 +250,7 @@ class HeldMemory:
         for base_key, keys in parts.items():
             base = self.arrays[keys[0]].base
             inside = len(keys) + self._inside[base_key] + (base_key in self.arrays)
-            if sys.getrefcount(base) - 2 > inside:  # this name and the call
+            if sys.getrefcount(base) - _HERE > inside:
                 held.update(keys)
         return held
 
