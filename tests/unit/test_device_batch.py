@@ -3,9 +3,10 @@
 import functools
 from array import array
 from collections import UserList, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, MutableMapping, MutableSequence, Sequence
 from typing import Any
 
+import pytest
 import torch
 
 from stoker._runtime.device.device_batch import found, rebuilt
@@ -44,6 +45,52 @@ class Lazy(Sequence[Any]):
         return 1000.0 + index
 
 
+class Row(MutableSequence[Any]):
+    """Has its items in a list of its own."""
+
+    def __init__(self, items: Any, note: str = "") -> None:
+        self.items, self.note = list(items), note
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.items[at]
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        self.items[at] = value
+
+    def __delitem__(self, at: Any) -> None:
+        del self.items[at]
+
+    def insert(self, at: int, value: Any) -> None:
+        self.items.insert(at, value)
+
+
+class Fields(MutableMapping[Any, Any]):
+    """Has its items in a dict of its own, in a slot."""
+
+    __slots__ = ("inside", "note")
+
+    def __init__(self, items: Any, note: str = "") -> None:
+        self.inside, self.note = dict(enumerate(items)), note
+
+    def __len__(self) -> int:
+        return len(self.inside)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.inside)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.inside[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.inside[key] = value
+
+    def __delitem__(self, key: Any) -> None:
+        del self.inside[key]
+
+
 def moved(batch: Any) -> Any:
     return rebuilt(batch, lambda tensor: tensor + 1, lambda each: each)
 
@@ -72,6 +119,15 @@ def test_a_sequence_keeps_what_it_has_beside_its_items() -> None:
     users.note = "kept"  # type: ignore[attr-defined]
     assert (moved(users)[0].item(), moved(users).note) == (1, "kept")
     assert users[0].item() == 0
+
+
+@pytest.mark.parametrize("kind", [Row, Fields])
+def test_a_container_of_the_users_is_not_changed_in_place(kind: Any) -> None:
+    """The dataset may have it still, and give it again."""
+    container = kind([torch.zeros(1), 5], note="kept")
+    new = moved(container)
+    assert (type(new), new[0].item(), new[1], new.note) == (kind, 1, 5, "kept")
+    assert (container[0].item(), container[1]) == (0, 5)
 
 
 def test_tensors_in_sets_are_found() -> None:

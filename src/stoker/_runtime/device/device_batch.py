@@ -183,7 +183,7 @@ class _BatchWalk:
             return value
         try:  # the type may have more than its items: copy it, then change them
             if isinstance(value, MutableMapping):
-                clone: Any = copy.copy(value)
+                clone = _clone(value)
                 clone.update(items)
                 return clone
             return type(value)(items)
@@ -201,7 +201,7 @@ class _BatchWalk:
             return value
         try:  # the type may have more than its items, as a deque has its length
             if isinstance(value, MutableSequence):
-                clone = copy.copy(value)
+                clone = _clone(value)
                 for number, each in enumerate(items):
                     clone[number] = each
                 return clone
@@ -216,7 +216,7 @@ class _BatchWalk:
         if dataclasses.is_dataclass(value):
             held = {each.name: getattr(value, each.name, None) for each in dataclasses.fields(value)}
         else:
-            held = {**_in_slots(value), **(getattr(value, "__dict__", None) or {})}
+            held = _attributes(value)
         self._depth += 1
         new = {name: self.visit(each) for name, each in held.items()}
         self._depth -= 1
@@ -227,6 +227,20 @@ class _BatchWalk:
         for name, each in changed.items():
             object.__setattr__(clone, name, each)
         return clone
+
+
+def _clone(value: Any) -> Any:
+    """A copy with items of its own. ``copy.copy`` alone shares the list or dict in which an object keeps them."""
+    clone = copy.copy(value)
+    if not isinstance(value, list | dict) and not hasattr(type(value), "__copy__"):
+        for name, each in _attributes(value).items():
+            if isinstance(each, list | dict):
+                object.__setattr__(clone, name, copy.copy(each))
+    return clone
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    return {**_in_slots(value), **(getattr(value, "__dict__", None) or {})}
 
 
 def _in_slots(value: Any) -> dict[str, Any]:
