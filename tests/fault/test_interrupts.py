@@ -9,6 +9,7 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -232,6 +233,18 @@ def test_an_interrupt_behind_a_wait_for_threads_loses_no_batch(monkeypatch: pyte
             with pytest.raises(KeyboardInterrupt):
                 next(iterator)
         assert values(iterator) == VALUES
+
+
+def test_the_autoscaler_does_not_forget_an_interrupt_that_lost_messages() -> None:
+    """It looks for messages while workers start, and whoever has handled messages releases the executor's guard."""
+    with loader_of(num_workers=1) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        iteration: Any = iterator._iteration
+        iteration._executor.guard.hold()  # as an interrupt leaves it behind a read
+        iteration._autoscaler = SimpleNamespace(due_ns=0, look=lambda of: of.listen(), detach=lambda of: None)
+        with pytest.raises(Interrupted):
+            next(iterator)
 
 
 def test_an_interrupt_behind_a_batch_made_here_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,8 +162,12 @@ class Iteration:
     def next(self) -> Any:
         """The next batch. Raises StopIteration at the end, and errors of the dataset, the sampler or a worker."""
         autoscaler = self._autoscaler
-        if autoscaler is not None and _clock() >= autoscaler.due_ns and not self._guard.held:
-            autoscaler.look(self)
+        if (
+            autoscaler is not None
+            and _clock() >= autoscaler.due_ns
+            and not (self._guard.held or self._executor.guard.held)
+        ):
+            autoscaler.look(self)  # it may listen, and so release the executor's guard
         empty = 0
         while (batch := self._next()) is NOTHING:
             self._handing = None
