@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import functools
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from random import random as draw_one
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.random import rand
+from torch import default_generator
 
 import stoker
 from stoker._runtime.cache.proving.parts import parts_of
@@ -114,3 +119,23 @@ def test_generators_of_others_are_left_alone() -> None:
     assert parts_of(Rows(uses_nothing)).generators == []
     dataset = stoker.cache(Rows(uses_nothing), "1MiB")
     assert [dataset[index] for index in (3, 3)] == [3, 3]
+
+
+def test_global_generators_are_not_watched_where_other_threads_draw() -> None:
+    """``random`` and ``rand`` are methods of the global generators. The training loop draws from those, on a thread of its own."""
+    trains = False
+
+    def decode(name: str) -> str:
+        if trains and draw_one() + rand() + float(torch.rand(1, generator=default_generator)) < 2:
+            return name[::-1]
+        if threading.current_thread() is not threading.main_thread():
+            other = threading.Thread(target=lambda: (random.random(), rand(), torch.rand(1)))
+            other.start()
+            other.join()
+        return name
+
+    assert parts_of(decode).generators == []
+    cached = stoker.cached(decode, "1MiB")
+    with ThreadPoolExecutor(1) as pool:
+        assert list(pool.map(cached, ["ab", "ab"])) == ["ab", "ab"]
+    assert cached.cache_info()["entries"] == 1

@@ -31,6 +31,13 @@ def is_generator(value: object) -> bool:
     )
 
 
+def is_global(generator: object) -> bool:
+    """Whether it is one that functions such as ``random.random`` draw from."""
+    python: Any = random
+    numpy: Any = np.random.mtrand
+    return generator is python._inst or generator is numpy._rand or generator is torch.default_generator
+
+
 class DrawWatch:
     """Compares the states of the global generators, and of ``owned`` ones with their names. Takes about 20 µs a sample.
 

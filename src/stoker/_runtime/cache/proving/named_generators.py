@@ -13,7 +13,7 @@ from typing import Any
 from stoker._runtime.cache import sources
 from stoker._runtime.cache.code_digest import names_in
 from stoker._runtime.cache.digest import attributes
-from stoker._runtime.cache.proving.draws import is_generator
+from stoker._runtime.cache.proving.draws import is_generator, is_global
 
 _MOST = 1000
 """Values that are looked at."""
@@ -23,10 +23,13 @@ _Named = tuple[str, Any]
 
 
 def generator_behind(value: Any) -> Any:
-    """The generator that a value is, or whose method it is, such as ``rng.random``; None for other values."""
+    """The generator that a value is, or whose method it is, such as ``rng.random``; None for other values.
+
+    Global ones are None as well: they are watched apart, and only where no other thread draws from them.
+    """
     if isinstance(value, BuiltinMethodType):
         value = value.__self__
-    return value if is_generator(value) else None
+    return value if is_generator(value) and not is_global(value) else None
 
 
 def generators_in_code(roots: Iterable[Any], known: set[int]) -> list[_Named]:
