@@ -185,3 +185,19 @@ def test_names_relative_to_a_folder_of_the_dataset_are_files_of_the_samples(
     before = counters().totals()
     assert [cached[index] for index in (0, 1, 0, 1)] == ["a", "o", "a", "o"]
     assert counters().totals().misses - before.misses == 1
+
+
+class Scaled(Dataset[float]):
+    def __init__(self) -> None:
+        self.scale = np.array(2.5)
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> float:
+        return index * float(self.scale)
+
+
+def test_an_array_without_dimensions_is_no_list_of_paths() -> None:
+    cached = stoker.cache(Scaled(), "1MiB")
+    assert [cached[index] for index in (1, 2, 1)] == [2.5, 5.0, 2.5]

@@ -140,6 +140,8 @@ class PathLists:
 
 def _columns(value: Any, length: int) -> Iterator[Any]:
     """The lists in a value that have an entry for each index."""
+    if isinstance(value, np.ndarray) and not value.ndim:  # a number, which has no length
+        return
     if isinstance(value, list | tuple | np.ndarray):
         if len(value) == length and length:
             yield value
