@@ -178,12 +178,16 @@ def test_connections_beyond_a_few_are_hung_up_on() -> None:
         assert status == 200
 
 
-def test_who_asks_for_nothing_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("sent", [b"", b"GET /metr"])
+def test_who_does_not_ask_to_the_end_is_not_waited_for(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(prometheus._MetricsHandler, "timeout", 0.05)
-    with prometheus.serve(0) as server, connected(server) as silent:
-        assert silent.recv(1) == b""
+    """However often a byte comes: the time is that of the whole connection."""
+    monkeypatch.setattr(prometheus, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(prometheus._MetricsHandler, "timeout", None)
+    with prometheus.serve(0) as server, connected(server) as slow:
+        slow.sendall(sent)
+        assert slow.recv(1) == b""
     assert capfd.readouterr().err == ""
 
 

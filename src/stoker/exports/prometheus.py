@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
@@ -105,8 +106,6 @@ class Collector(_Base):
 class _MetricsHandler(WSGIRequestHandler):
     """Answers one request, and logs nothing: stderr is the training script's."""
 
-    timeout = _PATIENCE_S
-
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
@@ -116,23 +115,38 @@ class _MetricsServer(ThreadingWSGIServer):
 
     def __init__(self, *given: Any) -> None:
         self._room = threading.Semaphore(_MOST_SCRAPES)
+        self._ends_s: dict[Any, float] = {}
+        """When a connection is cut off. One who sends a byte now and then is never silent for long."""
         super().__init__(*given)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         return self._room.acquire(blocking=False)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        self._ends_s[request] = time.monotonic() + _PATIENCE_S
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread was to be had
-            self._room.release()
+            self._over(request)
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._room.release()
+            self._over(request)
+
+    def _over(self, request: Any) -> None:
+        del self._ends_s[request]
+        self._room.release()
+
+    def service_actions(self) -> None:
+        """Cut off whoever took too long. The server's loop calls it twice a second."""
+        now_s = time.monotonic()
+        for request, ends_s in self._ends_s.copy().items():
+            if now_s > ends_s:
+                with suppress(OSError):  # closed meanwhile
+                    request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Nothing: somebody hung up, or never asked."""
