@@ -30,7 +30,7 @@ CALLED_BY_OTHERS = {
     "on_save",  # the Trainer, of callbacks
     "_from_iterable", "issuperset",  # collections.abc.Set
     "emit",  # logging
-    "handle_error", "log_message", "verify_request",  # http.server, socketserver
+    "handle_error", "log_message", "service_actions", "verify_request",  # http.server, socketserver
     "format_commands", "get_command", "list_commands",  # click
     "on_save_checkpoint",  # Lightning, of callbacks
     "persistent_id", "persistent_load",  # pickle
