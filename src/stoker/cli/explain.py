@@ -8,7 +8,6 @@ import re
 import stat
 import sys
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
@@ -47,7 +46,7 @@ def command(context: click.Context, what: tuple[str, ...], *, as_json: bool, lis
         click.echo("\nGive a FILE, a CODE, or a text on standard input.", err=True)
         context.exit(2)
     told = [_words(_plain(each)) for each in what]
-    if told and all(told) and not any(Path(each).is_file() for each in what):
+    if told and all(told) and not any(os.path.isfile(each) for each in what):
         _show_words([page for pages in told for page in pages], as_json=as_json)
         return
     checks = _pages(what)
@@ -72,6 +71,10 @@ def _pages(what: tuple[str, ...]) -> list[Check]:
 
     if not what or what == ("-",):
         return []
+    if any(len(each.split()) > 1 and not os.path.exists(each) for each in what):
+        raise click.UsageError(
+            "there is no file of this name. A text is read from standard input: stoker explain < error.log"
+        )
     found = [check_of(each) for each in what]
     if all(found):
         return cast("list[Check]", found)
@@ -79,7 +82,7 @@ def _pages(what: tuple[str, ...]) -> list[Check]:
     if (
         len(what) == 1
         and not _CODE_LIKE.fullmatch(unknown)
-        and (Path(unknown).exists() or "." in unknown or "/" in unknown)
+        and (os.path.exists(unknown) or "." in unknown or "/" in unknown)
     ):
         return []
     raise _unknown(unknown)

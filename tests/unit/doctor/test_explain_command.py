@@ -145,6 +145,8 @@ def test_the_list():
         (("worker-crash",), "STK801 worker-crashed"),
         (("nothing-like-it",), "--list"),
         (("no-such-file.log",), "cannot read no-such-file.log: No such file or directory"),
+        ((KILLED * 9,), "A text is read from standard input"),
+        (("x" * 5000,), "--list"),
         (("/dev/zero",), "/dev/zero is a device, which has no log"),
         (("STK801", "other.log"), "'other.log'"),
     ],
