@@ -42,16 +42,17 @@ class _Twister(threading.local):
 class PythonState:
     """The state of Python's global generator when it was made, or of another ``random.Random``."""
 
-    __slots__ = ("_bytes", "_gauss", "_of")
+    __slots__ = ("_bytes", "_gauss", "_of", "_there")
 
     def __init__(self, of: Any = _PYTHON) -> None:
         self._of = of
+        self._there = _global_words() if of is _PYTHON else _view(id(of) + _AT, _BYTES)
         self._gauss = of.gauss_next
-        self._bytes = ctypes.string_at(id(of) + _AT, _BYTES)
+        self._bytes = bytes(self._there)
 
     def restore(self) -> None:
-        """Put it back."""
-        ctypes.memmove(id(self._of) + _AT, self._bytes, _BYTES)
+        """Put it back. Python's lock is held meanwhile: another thread draws before or after."""
+        self._there[:] = self._bytes
         self._of.gauss_next = self._gauss
 
 
@@ -79,6 +80,11 @@ def _seed_slowly(of: Any, key: int) -> None:
     _twister.fill(key >> 16 & _MASK32)
     _set_state(of, (*_twister.bits.state["state"]["key"].tolist(), _WORDS))
     of.gauss_next = None
+
+
+@cache
+def _global_words() -> memoryview:
+    return _view(id(_PYTHON) + _AT, _BYTES)
 
 
 def _view(address: int, size: int) -> memoryview:
