@@ -165,12 +165,12 @@ def percents(said: str) -> list[float]:
 
 @pytest.mark.usefixtures("warm_scripts")
 def test_image_classification(tmp_path: Path) -> None:
-    said = ended(started(tmp_path, "image_classification.py", "--pictures", "320", "--epochs", "3"))
+    said = ended(started(tmp_path, "image_classification.py", "--pictures", "320", "--epochs", "5"))
     before, *epochs = percents(said)
     assert before < 40
     assert epochs[-1] > max(60, before)
-    assert re.search(r"train: 30 batches, \d+ workers, waited [\d.]+ s for data", said)
-    assert "check: 8 batches" in said
+    assert re.search(r"train: 50 batches, \d+ workers, waited [\d.]+ s for data", said)
+    assert "check: 12 batches" in said
 
 
 @pytest.mark.usefixtures("warm_scripts")
